@@ -1,0 +1,250 @@
+"""The commit: everything that one step changes, as one value (architecture D3).
+
+A store applies a `Change` whole or not at all. Bodies are text that `core.codec.encode` wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+RunStatus = Literal["queued", "running", "suspended", "completed", "stopped", "failed"]
+Phase = Literal["loop", "finalizing", "extracting"]
+RunKind = Literal["agent", "reducer", "swarm"]
+Stage = Literal["executing", "suspended", "executed", "failed", "validation-failed", "projection-failed", "completed"]
+TaskStatus = Literal[
+    "pending", "ready", "running", "suspended", "completed", "failed", "blocked", "cancelled", "needs_reconciliation"
+]
+NoteKind = Literal["cancel", "message", "retry", "reconcile", "child"]
+ItemKind = Literal["approval", "client_tool", "deferral", "child_run", "quarantine"]
+
+FINAL: frozenset[RunStatus] = frozenset(("completed", "stopped", "failed"))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head row of a run as loaded.
+
+    *Envelope*, changed only together with `revision`: status, phase, version, epoch, last_seq, seen_seq, journal_seq, body.
+    *Schedule*, changed without it: wake_seq, cancel_seq, open_items, parked, attempts, due_in_ms.
+    """
+
+    rid: UUID
+    scope: str
+    run_id: str
+    kind: RunKind
+    agent: str
+    queue: str
+    priority: int
+    shard: int
+    revision: int
+    commit_id: UUID | None
+    version: int
+    status: RunStatus
+    phase: Phase
+    epoch: int
+    """Of the history; a compaction starts the next one."""
+    last_seq: int
+    """Sequence number of the newest message of this epoch, -1 when there is none."""
+    journal_seq: int
+    """Sequence number of the newest journal row, 0 when there is none."""
+    seen_seq: int
+    """Place of the newest inbox note that the envelope has folded in."""
+    body: str
+    wake_seq: int
+    cancel_seq: int
+    open_items: int
+    parked: str | None
+    attempts: int
+    due_in_ms: int | None
+    """Milliseconds until `due_at` by the store's clock, negative when it has passed, None while only an input can wake it."""
+    deadline_in_ms: int | None
+    """Milliseconds until the run's deadline by the store's clock."""
+    start_before_in_ms: int | None
+    """Milliseconds until the run is no longer worth starting, by the store's clock."""
+    tokens: int = 0
+    """Used so far, promoted for listings."""
+    cost_micros: int | None = 0
+    swarm_rid: UUID | None = None
+    task_id: str | None = None
+    created_at_ms: int = 0
+    """Unix time in milliseconds by the store's clock."""
+
+    @property
+    def has_work(self) -> bool:
+        """Not parked, and due or with unseen inputs."""
+        return self.parked is None and ((self.due_in_ms is not None and self.due_in_ms <= 0) or self.wake_seq > self.seen_seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Bell:
+    """Look at this run now: all that a message in the broker says (architecture D1)."""
+
+    scope: str
+    run_id: str
+    queue: str
+    revision: int = 0
+    """Highest revision that the ringer saw. It gates nothing."""
+    priority: int = 0
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    seq: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow:
+    """One change of stage of one call's receipt; of the rows of a call the one with the highest `seq` counts."""
+
+    step: int
+    call_id: str
+    seq: int
+    stage: Stage
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRow:
+    seq: int
+    kind: NoteKind
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """A pending item of a suspension; `answer` is None while it is open."""
+
+    item_id: str
+    kind: ItemKind
+    body: str
+    """The call it belongs to and what the person is shown."""
+    digest: str | None = None
+    """Of the credential or of the call, hex."""
+    expires_in_ms: int | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnding:
+    """The run is a swarm task and this commit changes the task's status.
+
+    The counters of the swarm follow the status that the locked task row has: `running` gives its slot back, `ready` and
+    `suspended` had none. A task that ended already is left alone. `completed` lowers `waiting` of the dependents; a task that
+    failed or was cancelled leaves them pending for the cascade. `suspended` and `needs_reconciliation` do not end it.
+    """
+
+    swarm_rid: UUID
+    task_id: str
+    status: Literal["completed", "failed", "cancelled", "suspended", "needs_reconciliation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Set `tokens` and `cost_micros` aside in every scope of `scopes` that has a limit, all or nothing.
+
+    `scopes`: scope keys, deepest first. Idempotent by `request_id`: a second reserve of the same id changes nothing.
+    `cost_micros` None: no price is known; a scope with a USD limit then refuses.
+    """
+
+    request_id: str
+    scopes: tuple[str, ...]
+    tokens: int
+    cost_micros: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """End the hold of `request_id`: appended, locks no scope; whoever next reserves in those scopes folds it.
+
+    `settled`: `tokens` and `cost_micros` were used. `released`: nothing was. `unknown`: nobody knows; the estimate stays held.
+    """
+
+    request_id: str
+    scopes: tuple[str, ...]
+    outcome: Literal["settled", "released", "unknown"]
+    tokens: int = 0
+    cost_micros: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit of a run's holder writes, made from `expected`."""
+
+    rid: UUID
+    expected: int
+    """The revision this was made from; the store refuses any other."""
+    commit_id: UUID
+    status: RunStatus
+    phase: Phase
+    version: int
+    epoch: int
+    last_seq: int
+    """After `messages` are appended."""
+    seen_seq: int
+    body: str
+    due_in_ms: int | None
+    """From the store's now: 0 due at once, None only an input wakes it."""
+    tokens: int = 0
+    cost_micros: int | None = 0
+    messages: tuple[MessageRow, ...] = ()
+    receipts: tuple[ReceiptRow, ...] = ()
+    journal: tuple[str, ...] = ()
+    """Bodies; they get the places `journal_seq + 1 ...` of the head."""
+    journal_seq: int = 0
+    """Of the newest journal row before this commit."""
+    items: tuple[ItemRow, ...] = ()
+    """A new suspension waits for these; a commit without items leaves none open."""
+    reserve: Reserve | None = None
+    settle: tuple[Settle, ...] = ()
+    wakes: tuple[UUID, ...] = ()
+    """Heads of other runs that get a `child` note; locked together with the own head, by id."""
+    task: TaskEnding | None = None
+    progress: bool = False
+    """A reply or an outcome was recorded: `attempts` goes back to 0."""
+
+    @property
+    def leaves(self) -> bool:
+        """Suspends or ends the run, which an unseen cancel forbids."""
+        return self.status not in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    revision: int
+    wake_seq: int
+    cancel_seq: int
+    due: bool
+    """The run has work at once."""
+    woken: tuple[Bell, ...] = ()
+    swarm_open: int | None = None
+    """Tasks of the swarm that have not ended, after this commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionConflict:
+    """Somebody else wrote the run; nothing of this change was written."""
+
+    revision: int | None
+    """What is stored now, None when the run is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelPending:
+    """The change would suspend or end the run while a cancel is unseen; nothing was written."""
+
+    cancel_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetExceeded:
+    """A scope refused the reservation; nothing was written."""
+
+    scope: str
+    reason: Literal["budget_exceeded", "missing_reservation"]
+
+
+Outcome = Applied | RevisionConflict | CancelPending | BudgetExceeded

@@ -1,0 +1,31 @@
+"""Limits of a run, stored with it and part of its binding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one run. Times in milliseconds."""
+
+    max_steps: int = 20
+    """Turns of the root tool loop; the requirement tables fix the default (RES-013)."""
+    max_retries: int = 4
+    """Automatic repeats of a model call after transient failures, per turn."""
+    model_timeout_ms: int = 600_000
+    tool_timeout_ms: int = 900_000
+
+    def to_record(self) -> dict[str, object]:
+        return {
+            "max_steps": self.max_steps,
+            "max_retries": self.max_retries,
+            "model_timeout_ms": self.model_timeout_ms,
+            "tool_timeout_ms": self.tool_timeout_ms,
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, object]) -> Limits:
+        known = Limits().to_record()
+        return Limits(**{name: value for name, value in record.items() if name in known and isinstance(value, int)})

@@ -1,0 +1,16 @@
+"""Keys and ids that several processes must spell alike."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+from uuid import UUID
+
+
+def run_lease_key(scope: str, run_id: str) -> str:
+    """`run:<scope>/<run_id>`, both percent-encoded, so that no pair of names makes another pair's key."""
+    return f"run:{quote(scope, safe='')}/{quote(run_id, safe='')}"
+
+
+def run_scope_key(rid: UUID) -> str:
+    """Key of the budget scope of a run or swarm."""
+    return f"run:{rid.hex}"

@@ -1,0 +1,86 @@
+"""Usage and money of model calls.
+
+Tokens are counts, money is an integer number of millionths of a US dollar (`_micros`). An unknown amount is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What model calls consumed. `cached_tokens` are part of the input, `reasoning_tokens` part of the output."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_micros: int | None = 0
+    """None: some call had no known price."""
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        cost = None if self.cost_micros is None or other.cost_micros is None else self.cost_micros + other.cost_micros
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            cost,
+        )
+
+    def to_record(self) -> dict[str, object]:
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cached_tokens": self.cached_tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+            "cost_micros": self.cost_micros,
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, object]) -> Usage:
+        def count(name: str) -> int:
+            value = record.get(name, 0)
+            return value if isinstance(value, int) else 0
+
+        cost = record.get("cost_micros")
+        return Usage(
+            count("input_tokens"),
+            count("output_tokens"),
+            count("cached_tokens"),
+            count("reasoning_tokens"),
+            cost if isinstance(cost, int) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Upper bound of one model call, reserved before it is sent. `cost_micros` is None where no price is known."""
+
+    tokens: int
+    cost_micros: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a scope may spend, both limits optional.
+
+    `tokens` counts input and output tokens together; `usd` is stored in millionths of a dollar.
+    """
+
+    tokens: int | None = None
+    usd_micros: int | None = None
+
+    @staticmethod
+    def of(*, tokens: int | None = None, usd: float | None = None) -> Budget:
+        return Budget(tokens, None if usd is None else round(usd * 1_000_000))
+
+    @property
+    def is_limited(self) -> bool:
+        return self.tokens is not None or self.usd_micros is not None

@@ -1,0 +1,352 @@
+"""Every error that deuz_workers raises or stores.
+
+::
+
+    DeuzError
+    ├── ConfigurationError            something the caller wrote is wrong; nothing was written
+    │   ├── UnknownAgentError
+    │   ├── UnsupportedPoolError
+    │   └── ServerUnavailableError    an embedded server could not be found or started
+    ├── StoreError
+    │   ├── StoreUnavailableError     (retry later) nobody knows more than the message says
+    │   ├── MigrationMissingError
+    │   ├── SchemaTooNewError
+    │   ├── CheckpointVersionError    code ``checkpoint_version_unsupported``
+    │   ├── RevisionConflictError     code ``revision_conflict``
+    │   ├── RunExistsError
+    │   ├── RunNotFoundError
+    │   └── ScopeMismatchError
+    ├── AgentRunLeaseError            code ``lease_held`` or ``lease_lost``
+    ├── LeaseStoreUnavailableError    (retry later)
+    ├── CodecError                    a value cannot be stored, or stored text cannot be read
+    ├── ModelError                    see its subclasses; carries ``retry_after_ms`` and ``billed``
+    │   ├── ModelUnavailableError     (retry later) connection refused or cut, 5xx, overloaded
+    │   ├── ModelTimeoutError         (retry later)
+    │   ├── ModelRateLimitedError     (retry later)
+    │   ├── ModelAuthenticationError
+    │   ├── ModelRequestError         the request is wrong: 400, 404, 413, 422
+    │   └── ModelResponseError        (retry later) the reply does not follow the protocol
+    ├── ToolError                     what a tool raises to tell the model that the call failed
+    │   ├── ToolArgumentsError        the model's arguments are no JSON or miss the schema
+    │   ├── UnknownToolError          the model named a tool that the agent does not have
+    │   └── ToolResultError           the tool returned what cannot be stored or shown
+    ├── ExecutionPolicyError          code ``deadline_exceeded``, ``budget_exceeded``, ``missing_reservation`` ...
+    ├── RunFailedError                ``handle.result()`` was asked for the output of a run that has none
+    ├── ResultTimeoutError            (retry now) the run goes on; only the waiting ended
+    ├── SwarmDefinitionError          cycle, repeated id, missing dependency, unknown binding
+    ├── SwarmConflictError
+    ├── SwarmTaskTimeout
+    └── EnqueueRefusedError           the door for messages is shut, or the message is wrong
+
+    Interruption (BaseException)      not an error of the user's code, so ``except Exception`` lets it pass
+    ├── RunCancelled
+    ├── DeadlinePassed
+    └── LeaseLost
+
+Each class says with :attr:`DeuzError.retry` whether the same call can succeed later. All of them survive ``pickle`` and
+:func:`as_record`, which is what the store and the wire carry.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Retry = Literal["never", "later", "now"]
+Scalar = str | int | float | bool | None
+
+
+class DeuzError(Exception):
+    """Something went wrong in deuz_workers."""
+
+    code: str = "error"
+    retry: ClassVar[Retry] = "never"
+
+    def __init__(self, message: str | None = None, *, code: str | None = None, **fields: Scalar) -> None:
+        """`message` names the value and the way out; `fields` are scalars for programs, kept in :attr:`fields`."""
+        text = message if message is not None else (type(self).__doc__ or type(self).__name__).splitlines()[0]
+        super().__init__(text)
+        self.message = text
+        if code is not None:
+            self.code = code
+        self.fields: dict[str, Scalar] = fields
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by message, code and fields, so that subclasses need no `__init__` of their own."""
+        return (_rebuild, (type(self), self.message, self.code, self.fields))
+
+
+def _rebuild(cls: type[DeuzError], message: str, code: str, fields: dict[str, Scalar]) -> DeuzError:
+    return cls(message, code=code, **fields)
+
+
+class ConfigurationError(DeuzError):
+    """The configuration is wrong."""
+
+    code = "configuration"
+
+
+class UnknownAgentError(ConfigurationError):
+    """No agent of that name is registered."""
+
+    code = "unknown_agent"
+
+
+class UnsupportedPoolError(ConfigurationError):
+    """This worker pool cannot run agent steps."""
+
+    code = "unsupported_pool"
+
+
+class ServerUnavailableError(ConfigurationError):
+    """An embedded server could not be found or started."""
+
+    code = "server_unavailable"
+
+
+class StoreError(DeuzError):
+    """The store refused."""
+
+    code = "store"
+
+
+class StoreUnavailableError(StoreError):
+    """The store cannot be reached."""
+
+    code = "store_unavailable"
+    retry = "later"
+
+
+class MigrationMissingError(StoreError):
+    """The database schema is older than this package; run `deuz db migrate`."""
+
+    code = "migration_missing"
+
+
+class SchemaTooNewError(StoreError):
+    """The database schema is newer than this package; upgrade deuz_workers."""
+
+    code = "schema_too_new"
+
+
+class CheckpointVersionError(StoreError):
+    """The stored record has a version that this package cannot read; upgrade deuz_workers."""
+
+    code = "checkpoint_version_unsupported"
+
+
+class RevisionConflictError(StoreError):
+    """Somebody else wrote this run first."""
+
+    code = "revision_conflict"
+    retry = "now"
+
+
+class RunExistsError(StoreError):
+    """A run of that id exists already."""
+
+    code = "run_exists"
+
+
+class RunNotFoundError(StoreError):
+    """There is no such run."""
+
+    code = "run_not_found"
+
+
+class ScopeMismatchError(StoreError):
+    """Native checkpoint version, identity, or scope mismatch."""
+
+    code = "scope_mismatch"
+
+
+class AgentRunLeaseError(DeuzError):
+    """Another executor holds the lease of this run."""
+
+    code = "lease_held"
+    retry = "later"
+
+
+class LeaseStoreUnavailableError(DeuzError):
+    """The lease store cannot be reached."""
+
+    code = "lease_store_unavailable"
+    retry = "later"
+
+
+class CodecError(DeuzError):
+    """The value cannot be stored."""
+
+    code = "codec"
+
+
+Billed = Literal["no", "unknown"]
+
+
+class ModelError(DeuzError):
+    """A model call failed."""
+
+    code = "model"
+    billed: Billed = "unknown"
+    """`no`: the provider rejected the call before doing any work, so its reservation is released."""
+    retry_after_ms: int | None = None
+    """What the provider asked for, in milliseconds."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        billed: Billed | None = None,
+        retry_after_ms: int | None = None,
+        **fields: Scalar,
+    ) -> None:
+        super().__init__(message, code=code, **fields)
+        if billed is not None:
+            self.billed = billed
+        if retry_after_ms is not None:
+            self.retry_after_ms = retry_after_ms
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_model, (type(self), self.message, self.code, self.billed, self.retry_after_ms, self.fields))
+
+
+def _rebuild_model(
+    cls: type[ModelError], message: str, code: str, billed: Billed, retry_after_ms: int | None, fields: dict[str, Scalar]
+) -> ModelError:
+    return cls(message, code=code, billed=billed, retry_after_ms=retry_after_ms, **fields)
+
+
+class ModelUnavailableError(ModelError):
+    """The model provider cannot be reached or is overloaded."""
+
+    code = "model_unavailable"
+    retry = "later"
+
+
+class ModelTimeoutError(ModelError):
+    """The model call took too long."""
+
+    code = "model_timeout"
+    retry = "later"
+
+
+class ModelRateLimitedError(ModelError):
+    """The model provider asks for fewer calls."""
+
+    code = "model_rate_limited"
+    retry = "later"
+    billed = "no"
+
+
+class ModelAuthenticationError(ModelError):
+    """The model provider refused the key; check the API key and the base URL."""
+
+    code = "model_authentication"
+    billed = "no"
+
+
+class ModelRequestError(ModelError):
+    """The model provider refused the request."""
+
+    code = "model_request"
+    billed = "no"
+
+
+class ModelResponseError(ModelError):
+    """The reply of the model provider does not follow its protocol."""
+
+    code = "model_response"
+    retry = "later"
+
+
+class ToolError(DeuzError):
+    """The tool call failed."""
+
+    code = "tool"
+
+
+class ToolArgumentsError(ToolError):
+    """The arguments of the tool call are not valid."""
+
+    code = "tool_arguments"
+
+
+class UnknownToolError(ToolError):
+    """The agent has no tool of that name."""
+
+    code = "unknown_tool"
+
+
+class ToolResultError(ToolError):
+    """The tool returned a value that cannot be stored."""
+
+    code = "tool_result"
+
+
+class ExecutionPolicyError(DeuzError):
+    """The policy of the run forbids it."""
+
+    code = "execution_policy"
+
+
+class RunFailedError(DeuzError):
+    """The run has no output."""
+
+    code = "run_failed"
+
+
+class ResultTimeoutError(DeuzError):
+    """The run has not ended in the given time; it goes on."""
+
+    code = "result_timeout"
+    retry = "now"
+
+
+class SwarmDefinitionError(ConfigurationError):
+    """The swarm is not a valid graph."""
+
+    code = "swarm_definition"
+
+
+class SwarmConflictError(StoreError):
+    """The swarm exists already or was changed by somebody else."""
+
+    code = "swarm_conflict"
+
+
+class SwarmTaskTimeout(DeuzError):
+    """The task of the swarm took longer than its limit."""
+
+    code = "swarm_task_timeout"
+
+
+class EnqueueRefusedError(DeuzError):
+    """The message was refused."""
+
+    code = "enqueue_refused"
+
+
+class Interruption(BaseException):
+    """Ends the work in hand without being an error of the user's code."""
+
+
+class RunCancelled(Interruption):
+    """Somebody cancelled the run."""
+
+
+class DeadlinePassed(Interruption):
+    """The deadline of the run or the limit of the call has passed."""
+
+
+class LeaseLost(Interruption):
+    """Another executor holds the run now; nothing more may be written."""
+
+
+def as_record(error: BaseException) -> dict[str, Scalar]:
+    """The error as plain data: `name`, `message`, `code` where it has one, then its scalar fields.
+
+    Of an error that is not ours only the class name and its text are kept: no traceback, no values of variables.
+    """
+    if isinstance(error, DeuzError):
+        return {"name": type(error).__name__, "message": error.message, "code": error.code, **error.fields}
+    return {"name": type(error).__name__, "message": str(error)}

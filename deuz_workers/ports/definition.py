@@ -1,0 +1,62 @@
+"""What an agent, a reducer and a swarm task are to the engine: looked up by name in every process, never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.messages import NOTHING
+from deuz_workers.ports.model import Model
+from deuz_workers.ports.tool import CancelSignal, Tool
+
+NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefinition:
+    name: str
+    model: Model
+    instructions: str | None = None
+    tools: Mapping[str, Tool] = field(default=NO_TOOLS)
+    limits: Limits = field(default_factory=Limits)
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    model_extra: Mapping[str, object] = field(default=NOTHING)
+    binding_id: str = "1"
+    """Raised when the behaviour of tools changes although their schemas do not."""
+    deps: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerContext:
+    scope: str
+    run_id: str
+    task_id: str
+    signal: CancelSignal
+
+
+Reduce = Callable[[Mapping[str, object], ReducerContext], object | Awaitable[object]]
+"""Results of the tasks it depends on, by task id, to one storable value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerDefinition:
+    name: str
+    reduce: Reduce
+    replay_safe: bool = True
+    """A reducer that dies half way runs again; False: its task waits for reconciliation instead."""
+    timeout_ms: int = 900_000
+
+
+class Registry(Protocol):
+    def agent(self, name: str) -> AgentDefinition | None: ...
+
+    def reducer(self, name: str) -> ReducerDefinition | None: ...
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All that this process can run."""
+        ...

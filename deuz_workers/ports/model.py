@@ -1,0 +1,72 @@
+"""A model: one call in, one reply out, fragments on the side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from deuz_workers.core.messages import NOTHING, FinishReason, Message
+from deuz_workers.core.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+
+
+ToolChoice = Literal["auto", "none", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What is sent. `messages` starts with the instructions as a system message, if there are any."""
+
+    request_id: str
+    """Stable for one admitted attempt; also the key of its reservation."""
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    timeout_ms: int | None = None
+    """Limit of the whole call, retries inside the client included."""
+    extra: Mapping[str, object] = field(default=NOTHING)
+    """Vendor's own body fields, passed on as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """A finished answer. `usage` None: the provider did not say. Calls without a provider id have an empty `call_id`."""
+
+    message: Message
+    finish_reason: FinishReason
+    usage: Usage | None
+    model: str
+    """Name that prices are looked up by, as the provider reported it."""
+
+
+OnText = Callable[[str], None]
+
+
+class Model(Protocol):
+    @property
+    def name(self) -> str:
+        """`provider:model`, the identity that a resume compares."""
+        ...
+
+    async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
+        """Send one request.
+
+        Raises `ModelError`; cancelling the coroutine ends the call at once. `on_text` gets fragments as they arrive and must
+        not wait; what it got of a call that failed is void.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back connections of the running loop."""
+        ...

@@ -1,0 +1,52 @@
+"""What an engine is given instead of reaching for it: clock, ids, doorbell, live deltas, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from deuz_workers.core.change import Bell
+from deuz_workers.core.usage import Usage
+
+
+class Clock(Protocol):
+    def monotonic_ms(self) -> int:
+        """For limits of calls in this process; never compared with another machine's."""
+        ...
+
+    def unix_ms(self) -> int:
+        """Wall time, for ids and for showing. Expiry is judged by the store."""
+        ...
+
+    async def sleep_ms(self, ms: int) -> None: ...
+
+
+class Ids(Protocol):
+    def rid(self) -> UUID:
+        """A UUIDv7."""
+        ...
+
+    def commit_id(self) -> UUID: ...
+
+    def token(self) -> str:
+        """32 hex digits, unguessable."""
+        ...
+
+
+class Doorbell(Protocol):
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        """Ask for a look at these runs. Best effort: an unreachable broker is logged, the sweep rings again."""
+        ...
+
+
+class LiveSink(Protocol):
+    def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:
+        """A fragment of the answer that the model is writing; `epoch` is the revision whose commit started the call."""
+        ...
+
+
+class Prices(Protocol):
+    def cost_micros(self, model: str, usage: Usage) -> int | None:
+        """Price in millionths of a US dollar, None if the model is not known."""
+        ...

@@ -1,0 +1,358 @@
+"""The store of runs and swarms: what a backend has to do, and what each operation makes atomic.
+
+The store decides nothing about a run. Every time that is compared is the database's own; every operation is atomic as a
+whole; none needs two statements on one connection. A server that cannot be reached raises `StoreUnavailableError`, a missing
+migration `MigrationMissingError`, a newer schema `SchemaTooNewError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+from uuid import UUID
+
+from deuz_workers.core.change import (
+    Bell,
+    Change,
+    Head,
+    ItemRow,
+    MessageRow,
+    NoteKind,
+    NoteRow,
+    Outcome,
+    ReceiptRow,
+    RunKind,
+    RunStatus,
+    TaskStatus,
+)
+from deuz_workers.core.usage import Budget
+
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A moment judged by the store's clock: `in_ms` from its now, or `at_ms` as Unix time in milliseconds."""
+
+    in_ms: int | None = None
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run as enqueued: one head row, its first messages, its tags, its budget row."""
+
+    rid: UUID
+    scope: str
+    run_id: str
+    kind: RunKind
+    agent: str
+    body: str
+    """First envelope body, written by the codec."""
+    messages: tuple[MessageRow, ...] = ()
+    version: int = 1
+    queue: str = "default"
+    priority: int = 0
+    """Higher first, -100 to 100."""
+    start: When | None = None
+    """Not before; None: at once."""
+    deadline: When | None = None
+    start_before: When | None = None
+    tags: Mapping[str, str] = field(default=NO_TAGS)
+    idempotency_key: str | None = None
+    """Unique per scope."""
+    input_digest: str = ""
+    """Of what the producer asked for; tells a repeated start from a conflicting one."""
+    budget: Budget | None = None
+    """Makes the scope row `run:<rid>`, whose key stands in the body's scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task of a fixed swarm; its run is created with it and is not due before it has a slot."""
+
+    task_id: str
+    run: NewRun
+    depends_on: tuple[str, ...]
+    rank: int
+    """Order among ready tasks, lowest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewSwarm:
+    """Slots and tasks of the swarm whose head is the run given beside it."""
+
+    slots: int
+    """Tasks that may run at a time, over the whole pool."""
+    tasks: tuple[NewTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """`created` False: the row was there before, under the same run id or idempotency key, and nothing was written."""
+
+    created: bool
+    rid: UUID
+    scope: str
+    run_id: str
+    same_input: bool
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the caller still has of a run's history: rows up to here need not be loaded again."""
+
+    epoch: int
+    last_seq: int
+    step: int
+    """Receipts of steps below this one are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Head, history and unseen inputs of one moment, read by one statement."""
+
+    head: Head
+    messages: tuple[MessageRow, ...]
+    """Of the head's epoch, after `Known.last_seq` where that epoch is known, else all."""
+    receipts: tuple[ReceiptRow, ...]
+    """Of steps from `Known.step` on, in (step, call_id, seq) order."""
+    notes: tuple[NoteRow, ...]
+    """Inbox places above `seen_seq`, in order."""
+    items: tuple[ItemRow, ...]
+    """Of the current suspension, answered and open."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What a predecessor left: its head's final body."""
+
+    task_id: str
+    status: TaskStatus
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    task_id: str
+    run_id: str
+    kind: RunKind
+    agent: str
+    status: TaskStatus
+    waiting: int
+    tokens: int
+    cost_micros: int | None
+    model_step: int
+    started_at_ms: int | None
+    ended_at_ms: int | None
+    depends_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmSnapshot:
+    """Counters and tasks of one moment."""
+
+    rid: UUID
+    slots: int
+    open: int
+    ready: int
+    running: int
+    tasks: tuple[TaskRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """One batch of a cascade. `bells`: runs that got a note. `more`: there may be another batch."""
+
+    changed: int
+    bells: tuple[Bell, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """The place of the note, and the bell that makes somebody look."""
+
+    rid: UUID
+    seq: int
+    bell: Bell
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """`stored` False: the item was answered before, has expired or does not exist; `winner` is the stored answer then.
+
+    `bell` is set when this answer closed the last item and the run can go on at once; `swarm_rid` when it became a ready task
+    that waits for a slot (`fill_slots`).
+    """
+
+    stored: bool
+    open_items: int
+    winner: str | None
+    bell: Bell | None
+    swarm_rid: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRow:
+    seq: int
+    body: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """All given filters must hold. Order: newest `status_at` first; `cursor` continues after the last row of a page."""
+
+    scope: str | None = None
+    status: tuple[RunStatus, ...] = ()
+    kind: tuple[RunKind, ...] = ("agent", "swarm")
+    agent: str | None = None
+    queue: str | None = None
+    tags: Mapping[str, str] = field(default=NO_TAGS)
+    parked: bool | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    heads: tuple[Head, ...]
+    cursor: str | None
+    """None on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBalance:
+    """A budget scope after folding what was settled: `spent`, `held` (reserved now), `unknown` (holds nobody can settle)."""
+
+    key: str
+    limit: Budget
+    spent: Budget
+    held: Budget
+    unknown: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class TagCost:
+    value: str
+    runs: int
+    tokens: int
+    cost_micros: int | None
+
+
+class RunStore(Protocol):
+    async def create(self, run: NewRun, swarm: NewSwarm | None = None, *, connection: Any = None) -> Created:
+        """Write a run, and a whole swarm with it, or nothing.
+
+        A row with the run id (in whatever scope) or with the scope's idempotency key makes nothing be written. `connection`:
+        an open psycopg connection, sync or async, of the caller, in whose transaction the row is written and visible only
+        after the caller's commit; only Postgres takes one.
+        """
+        ...
+
+    async def load(self, scope: str, run_id: str, known: Known | None = None) -> Loaded | None:
+        """The run as of one moment; None when there is none in that scope."""
+        ...
+
+    async def head(self, scope: str, run_id: str) -> Head | None:
+        """The head alone, one indexed read."""
+        ...
+
+    async def commit(self, change: Change) -> Outcome:
+        """Apply everything in `change`, or nothing.
+
+        A lost answer is settled inside: the head's commit id equals `change.commit_id`, then it was applied; the revision is
+        still `expected`, then it is sent again; else conflict. Raises `StoreUnavailableError` when that cannot be found out
+        within the store's own time limit; the outcome is then unknown and `change` may be offered again as it is.
+        """
+        ...
+
+    async def record_unclean_end(self, rid: UUID, expected: int, back_off_ms: int) -> int | None:
+        """Raise `attempts` by one and move `due_at` and `sweep_at` on; returns the new count, None if the revision moved."""
+        ...
+
+    async def park(self, rid: UUID, expected: int, reason: str) -> bool:
+        """Take the run out of the schedule without a new revision; a retry, reconcile or cancel note clears it.
+
+        Refused (False) when the revision moved or an input arrived. A swarm task becomes `needs_reconciliation` and gives its
+        slot back in the same statement.
+        """
+        ...
+
+    async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:
+        """Append an outsider's input: raises `wake_seq` (and `cancel_seq`), unparks, brings `sweep_at` near.
+
+        Never touches envelope or revision. None when there is no such run, or it has ended.
+        """
+        ...
+
+    async def answer_item(self, scope: str, run_id: str, item_id: str, answer: str) -> Answered | None:
+        """Answer one pending item: open to answered, once. None when there is no such run.
+
+        Lowers the head's `open_items`; closing the last one makes the run due, or its task ready ahead of unstarted ones.
+        """
+        ...
+
+    async def sweep(self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None) -> tuple[Bell, ...]:
+        """Take rows whose `sweep_at` has passed and move them `ttl_ms` on; one caller gets a row, others skip it."""
+        ...
+
+    async def postpone(self, scope: str, run_id: str, in_ms: int) -> None:
+        """The sweep need not look at this run before `in_ms` from now; `due_at` stays."""
+        ...
+
+    async def fill_slots(self, swarm_rid: UUID) -> tuple[Bell, ...]:
+        """Give free slots to ready tasks in rank order and make their runs due (architecture D14); never waits for a task."""
+        ...
+
+    async def settle_swarm(self, swarm_rid: UUID) -> Bell | None:
+        """Make the swarm's own head due if none of its tasks is open; nothing otherwise."""
+        ...
+
+    async def swarms_needing_attention(self, limit: int) -> tuple[UUID, ...]:
+        """Active swarms with ready tasks beside free slots, or with no open task and a head that is not due."""
+        ...
+
+    async def block_downstream(self, swarm_rid: UUID, limit: int) -> Cascade:
+        """One batch: pending tasks with a failed, blocked or cancelled predecessor become `blocked`, their runs `stopped`."""
+        ...
+
+    async def cancel_tasks(self, swarm_rid: UUID, limit: int) -> Cascade:
+        """One batch: pending and ready tasks become `cancelled`, their runs `stopped`; the others get a cancel note once."""
+        ...
+
+    async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
+        """Final bodies of the direct predecessors, by task id."""
+        ...
+
+    async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None: ...
+
+    async def journal(self, scope: str, run_id: str, after: int, limit: int) -> tuple[JournalRow, ...]:
+        """Rows after the cursor `after`, in order; dense per run."""
+        ...
+
+    async def list_runs(self, query: RunQuery) -> RunPage: ...
+
+    async def cost_by_tag(self, scope: str | None, key: str) -> tuple[TagCost, ...]: ...
+
+    async def open_items(self, scope: str, run_id: str) -> tuple[ItemRow, ...]: ...
+
+    async def set_budget(self, key: str, limit: Budget) -> None:
+        """Create the scope row or change its limit; what was spent and held stays."""
+        ...
+
+    async def balance(self, key: str) -> ScopeBalance | None: ...
+
+    async def now_ms(self) -> int:
+        """Unix time in milliseconds by the clock that judges expiry."""
+        ...
+
+    async def check_schema(self) -> None:
+        """Raises `MigrationMissingError` or `SchemaTooNewError`, nothing if the schema is this version's."""
+        ...
+
+    async def close(self) -> None: ...

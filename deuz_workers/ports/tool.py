@@ -1,0 +1,94 @@
+"""A tool: what the engine knows of it, and what a running call is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from deuz_workers.ports.model import ToolSpec
+
+
+class CancelSignal(Protocol):
+    """Set when the call should end: the run was cancelled, its lease lost, its limit passed. Readable from any thread."""
+
+    @property
+    def is_set(self) -> bool: ...
+
+    def raise_if_set(self) -> None:
+        """Raises the `Interruption` that says why."""
+        ...
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Block this thread until it is set, at most `timeout_ms`; True if it is set. For sync tools."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool call knows. `(run_id, model_step, tool_call_id)` is the same when the call is repeated."""
+
+    scope: str
+    run_id: str
+    agent: str
+    model_step: int
+    """Number of the root turn in which the call was issued, from 1."""
+    tool_call_id: str
+    tool_name: str
+    attempt: int
+    """1, and one more for every repetition of an idempotent call after an interruption."""
+    deadline_in_ms: int | None
+    """Until the run's deadline, when the call started."""
+    signal: CancelSignal
+    deps: Any = None
+    """What the application registered for this agent's tools; never stored."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """One string for the call: give it to services that take such a key."""
+        return f"{self.run_id}/{self.model_step}/{self.tool_call_id}"
+
+
+class Tool(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def replay(self) -> Literal["idempotent"] | None:
+        """`idempotent`: may run again after an interruption under the same key."""
+        ...
+
+    @property
+    def timeout_ms(self) -> int | None: ...
+
+    @property
+    def has_projection(self) -> bool:
+        """User code runs on the raw result (`output_schema`, `validate_result`, `to_model_output`): it is committed before."""
+        ...
+
+    @property
+    def max_result_bytes(self) -> int:
+        """Encoded size above which the result is refused as a tool error."""
+        ...
+
+    def needs_approval(self, arguments: Mapping[str, object]) -> bool:
+        """A predicate of the user's that raises counts as True."""
+        ...
+
+    def validate(self, arguments: Mapping[str, object]) -> None:
+        """Raises `ToolArgumentsError` that tells the model what to change."""
+        ...
+
+    async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
+        """Execute. What the user's function raises comes out as it is; sync functions run in a thread."""
+        ...
+
+    def project(self, value: object) -> str:
+        """Text for the model, made from the raw value.
+
+        Raises `ToolResultError` where the value misses its schema, otherwise whatever the user's code raises.
+        """
+        ...
