@@ -52,6 +52,8 @@ class Head:
     seen_seq: int
     """Place of the newest inbox note that the envelope has folded in."""
     body: str
+    mid_step: bool
+    """A model call is open or a receipt is `executing`: whoever finds this without holding the lease takes over."""
     wake_seq: int
     cancel_seq: int
     open_items: int
@@ -188,7 +190,10 @@ class Change:
     body: str
     due_in_ms: int | None
     """From the store's now: 0 due at once, None only an input wakes it."""
+    mid_step: bool = False
+    """After this commit a model call is open or a receipt is `executing`."""
     tokens: int = 0
+    """Used so far by the run, promoted for listings and sums by tag."""
     cost_micros: int | None = 0
     messages: tuple[MessageRow, ...] = ()
     receipts: tuple[ReceiptRow, ...] = ()

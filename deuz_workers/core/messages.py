@@ -63,14 +63,14 @@ class ToolUsePart:
 class ToolResultPart:
     """The answer to one call, as the model reads it.
 
-    `by_receipt`: the text is the plain rendering of the raw value in the call's receipt and is stored there only.
+    `receipt_step`: the text is the plain rendering of the raw value in the call's receipt of that step and is stored there only.
     """
 
     call_id: str
     name: str
     text: str
     is_error: bool = False
-    by_receipt: bool = False
+    receipt_step: int | None = None
     provider_call_id: str | None = None
 
 
@@ -116,7 +116,7 @@ def assistant(content: str | Iterable[Part]) -> Message:
 
 
 def message_to_record(given: Message) -> dict[str, object]:
-    """Plain data for the codec: absent fields are left out, the text of a `by_receipt` result too."""
+    """Plain data for the codec: absent fields are left out, the text of a result that its receipt holds too."""
     return {"role": given.role, "parts": [_part_to_record(part) for part in given.parts]}
 
 
@@ -159,8 +159,8 @@ def _part_to_record(part: Part) -> dict[str, object]:
             return record | _provider(part.provider)
         case ToolResultPart():
             record = {"type": "tool_result", "call_id": part.call_id, "name": part.name}
-            if part.by_receipt:
-                record["by_receipt"] = True
+            if part.receipt_step is not None:
+                record["receipt_step"] = part.receipt_step
             else:
                 record["text"] = part.text
             if part.is_error:
@@ -204,7 +204,7 @@ def _part_from_record(record: dict[str, object]) -> Part:
                 _text(record["name"]),
                 _text(record.get("text", "")),
                 record.get("is_error") is True,
-                record.get("by_receipt") is True,
+                _count(record.get("receipt_step")),
                 _optional(record.get("provider_call_id")),
             )
         case _:
@@ -218,4 +218,9 @@ def _text(value: object) -> str:
 
 def _optional(value: object) -> str | None:
     assert value is None or isinstance(value, str)
+    return value
+
+
+def _count(value: object) -> int | None:
+    assert value is None or isinstance(value, int)
     return value
