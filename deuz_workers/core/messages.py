@@ -22,7 +22,7 @@ NOTHING: Mapping[str, object] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class TextPart:
     text: str
-    provider: Mapping[str, object] = field(default=NOTHING)
+    provider: Mapping[str, object] = field(default_factory=lambda: NOTHING)
     """Opaque metadata of the provider that wrote the part; sent back to it unchanged."""
 
 
@@ -40,7 +40,7 @@ class ReasoningPart:
     """What the model thought, replayed byte for byte to the provider that wrote it."""
 
     text: str
-    provider: Mapping[str, object] = field(default=NOTHING)
+    provider: Mapping[str, object] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,15 @@ class ToolUsePart:
     arguments: Mapping[str, object] | None
     raw_arguments: str | None = None
     provider_call_id: str | None = None
-    provider: Mapping[str, object] = field(default=NOTHING)
+    provider: Mapping[str, object] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResultPart:
     """The answer to one call, as the model reads it.
 
-    `receipt_step`: the text is the plain rendering of the raw value in the call's receipt of that step and is stored there only.
+    `receipt_step`: the text is the plain rendering of the raw value in the call's receipt of that step and is
+    stored there only.
     """
 
     call_id: str

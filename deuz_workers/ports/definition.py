@@ -20,11 +20,11 @@ class AgentDefinition:
     name: str
     model: Model
     instructions: str | None = None
-    tools: Mapping[str, Tool] = field(default=NO_TOOLS)
+    tools: Mapping[str, Tool] = field(default_factory=lambda: NO_TOOLS)
     limits: Limits = field(default_factory=Limits)
     max_output_tokens: int | None = None
     temperature: float | None = None
-    model_extra: Mapping[str, object] = field(default=NOTHING)
+    model_extra: Mapping[str, object] = field(default_factory=lambda: NOTHING)
     binding_id: str = "1"
     """Raised when the behaviour of tools changes although their schemas do not."""
     deps: Any = None

@@ -35,8 +35,10 @@ class ModelRequest:
     temperature: float | None = None
     timeout_ms: int | None = None
     """Limit of the whole call, retries inside the client included."""
-    extra: Mapping[str, object] = field(default=NOTHING)
+    extra: Mapping[str, object] = field(default_factory=lambda: NOTHING)
     """Vendor's own body fields, passed on as they are."""
+    attempt: int = 1
+    """Number of this attempt at the turn, from 1; never sent. Scripted models answer by it."""
 
 
 @dataclass(frozen=True, slots=True)

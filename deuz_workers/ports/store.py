@@ -60,7 +60,7 @@ class NewRun:
     """Not before; None: at once."""
     deadline: When | None = None
     start_before: When | None = None
-    tags: Mapping[str, str] = field(default=NO_TAGS)
+    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
     idempotency_key: str | None = None
     """Unique per scope."""
     input_digest: str = ""
@@ -212,7 +212,7 @@ class RunQuery:
     kind: tuple[RunKind, ...] = ("agent", "swarm")
     agent: str | None = None
     queue: str | None = None
-    tags: Mapping[str, str] = field(default=NO_TAGS)
+    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
     parked: bool | None = None
     limit: int = 50
     cursor: str | None = None
