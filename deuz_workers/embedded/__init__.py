@@ -1,1 +1,16 @@
-""""""
+"""Real servers without installation or root: what `deuz demo`, `deuz worker --embedded` and the tests stand on."""
+
+from deuz_workers.embedded.postgres import EmbeddedPostgres, default_data_dir
+from deuz_workers.embedded.redis import EmbeddedRedis
+from deuz_workers.embedded.server import Availability
+from deuz_workers.embedded.urls import broker_url, postgres_url, redis_url
+
+__all__ = [
+    "Availability",
+    "EmbeddedPostgres",
+    "EmbeddedRedis",
+    "broker_url",
+    "default_data_dir",
+    "postgres_url",
+    "redis_url",
+]

@@ -1,0 +1,93 @@
+"""Fixtures with real servers. Which servers, and why one set per pytest process, says :mod:`tests.servers`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from deuz_workers import embedded
+from deuz_workers.embedded import EmbeddedPostgres, EmbeddedRedis
+from deuz_workers.errors import ServerUnavailableError
+from tests import servers
+
+
+@pytest.fixture(scope="session")
+def databases() -> Generator[servers.Databases]:
+    """The Postgres server of this session, as a maker of databases."""
+    with servers.shared_databases() as databases:
+        yield databases
+
+
+@pytest.fixture
+def postgres_dsn(databases: servers.Databases) -> Generator[str]:
+    """URL of an empty database of this test's own."""
+    with databases.fresh() as url:
+        yield url
+
+
+@pytest.fixture
+def migrated_postgres_dsn(databases: servers.Databases) -> Generator[str]:
+    """URL of a database of this test's own with the schema of the store, empty of rows."""
+    from deuz_workers.store import migrate
+
+    with databases.fresh(databases.migrated_template(migrate)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared_redis_url() -> Generator[str]:
+    """The Valkey server of this session; tests ask for `redis_url`."""
+    with servers.shared_redis() as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url(shared_redis_url: str) -> str:
+    """URL (redis-py's spelling) of a Valkey database that is empty when the test begins."""
+    servers.flush(shared_redis_url)
+    return shared_redis_url
+
+
+@pytest.fixture
+def broker_url(redis_url: str) -> str:
+    """The database of `redis_url` in Celery's spelling."""
+    return embedded.broker_url(redis_url)
+
+
+@pytest.fixture(scope="session")
+def pristine_cluster() -> Generator[servers.PristineCluster]:
+    """Source of data directories. Not below `tmp_path`, which the server's account cannot enter when we are root."""
+    folder = Path(tempfile.mkdtemp(prefix="deuz-tests-"))
+    folder.chmod(0o711)  # our own folder: passable, not readable
+    try:
+        yield servers.PristineCluster(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def private_postgres(pristine_cluster: servers.PristineCluster) -> Generator[EmbeddedPostgres]:
+    """A Postgres server of this test's own, which it may kill, restart or fill."""
+    try:
+        data_dir = pristine_cluster.copy()
+    except ServerUnavailableError as error:
+        servers.unavailable(error)
+    with EmbeddedPostgres(data_dir, durable=False) as server:
+        yield server
+    shutil.rmtree(data_dir)
+
+
+@pytest.fixture
+def private_redis() -> Generator[EmbeddedRedis]:
+    """A Valkey server of this test's own, which it may kill, restart or fill."""
+    server = EmbeddedRedis()
+    try:
+        server.start()
+    except ServerUnavailableError as error:
+        servers.unavailable(error)
+    with server:
+        yield server
