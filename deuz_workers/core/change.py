@@ -202,7 +202,8 @@ class Change:
     journal_seq: int = 0
     """Of the newest journal row before this commit."""
     items: tuple[ItemRow, ...] = ()
-    """A new suspension waits for these; a commit without items leaves none open."""
+    """A new suspension waits for these. Without any, a run that was suspended and stays so keeps the open ones; in every other
+    state none is open."""
     reserve: Reserve | None = None
     settle: tuple[Settle, ...] = ()
     wakes: tuple[UUID, ...] = ()

@@ -1,0 +1,101 @@
+"""What to do next: a pure function of the run.
+
+Called again after a crash with what was saved, it orders exactly what is missing, under the ids it had before. The caller has
+folded in notes and answers first; a call found `executing` here was interrupted, since a live executor keeps its own account
+of what it launched.
+"""
+
+from __future__ import annotations
+
+from deuz_workers.core.effects import (
+    AnswerTurn,
+    AwaitAnswers,
+    CallModel,
+    ConductSwarm,
+    Effect,
+    Finish,
+    GatherInputs,
+    Nothing,
+    PlannedCall,
+    Reconcile,
+    RunCalls,
+)
+from deuz_workers.core.events import Finished
+from deuz_workers.core.messages import ToolUsePart
+from deuz_workers.core.receipts import MISSING, Receipt
+from deuz_workers.core.run import Run
+
+REDUCE = "reduce"
+"""Call id of a reducer's only call."""
+
+ABORTED = Finished("stopped", "aborted")
+
+
+def decide(run: Run) -> Effect:
+    """The next effect. Never raises."""
+    envelope = run.envelope
+    if envelope.is_final:
+        return Nothing()
+    if envelope.run_kind == "swarm":
+        return ConductSwarm()
+    if envelope.cancelled:
+        return Finish(ABORTED)
+    if envelope.status == "suspended":
+        return AwaitAnswers()
+    if unknown := unknown_effects(run):
+        return Reconcile(unknown)
+    if envelope.run_kind == "reducer":
+        return _reduce(run)
+    if calls := run.open_calls:
+        return _settle_turn(run, calls)
+    if len(run.history) and run.history[-1].role == "assistant":
+        text = run.history[-1].text
+        return Finish(Finished("completed", output=text, has_output=True))
+    if envelope.task_id is not None and envelope.status == "queued" and not run.inputs_given:
+        return GatherInputs()
+    return _call_model(run)
+
+
+def unknown_effects(run: Run) -> tuple[Receipt, ...]:
+    """Interrupted calls that may neither be repeated nor answered before somebody says what happened (RCP-007)."""
+    return tuple(receipt for receipt in run.interrupted if not receipt.idempotent and receipt.call_id not in run.retry_call_ids)
+
+
+def _call_model(run: Run) -> Effect:
+    checkpoint = run.envelope.checkpoint
+    step = checkpoint.step if checkpoint.attempts else checkpoint.step + 1
+    if step > run.envelope.limits.max_steps:
+        return Finish(Finished("stopped", "max-steps", {"max_steps": run.envelope.limits.max_steps}))
+    return CallModel(step, checkpoint.attempts + 1)
+
+
+def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
+    planned: list[PlannedCall] = []
+    for call in calls:
+        receipt = run.receipts.get(call.call_id)
+        verdict = run.envelope.verdicts.get(call.call_id)
+        state = "none" if verdict is None else "approved" if verdict.get("approved") is True else "denied"
+        reason = None if verdict is None else verdict.get("reason")
+        because = reason if isinstance(reason, str) else None
+        if receipt is None:
+            planned.append(PlannedCall(call, "start", None, state, because))
+        elif receipt.stage == "executing":
+            planned.append(PlannedCall(call, "rerun", receipt, state, because))
+        elif receipt.stage == "executed":
+            planned.append(PlannedCall(call, "project", receipt, state, because))
+    return RunCalls(run.step, tuple(planned)) if planned else AnswerTurn()
+
+
+def _reduce(run: Run) -> Effect:
+    receipt = run.receipts.get(REDUCE)
+    call = ToolUsePart(REDUCE, run.envelope.agent, {})
+    if receipt is None:
+        return RunCalls(1, (PlannedCall(call, "start", None),))
+    match receipt.stage:
+        case "executing":
+            return RunCalls(1, (PlannedCall(call, "rerun", receipt),))
+        case "failed":
+            return Finish(Finished("failed", error={"name": "ReducerError", "message": receipt.error or "", "code": "reducer"}))
+        case _:
+            value = None if receipt.value is MISSING else receipt.value
+            return Finish(Finished("completed", output=value, has_output=True))

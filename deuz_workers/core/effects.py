@@ -1,0 +1,75 @@
+"""Effects: what `decide` orders. The engine carries them out and reports what happened as events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from deuz_workers.core.events import Finished
+from deuz_workers.core.messages import ToolUsePart
+from deuz_workers.core.receipts import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class GatherInputs:
+    """A swarm task that has not begun: read what the tasks before it left."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    step: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCall:
+    """`start`: never ran. `rerun`: interrupted, may be repeated. `project`: ran, its raw value is recorded."""
+
+    call: ToolUsePart
+    action: Literal["start", "rerun", "project"]
+    receipt: Receipt | None
+    verdict: Literal["none", "approved", "denied"] = "none"
+    denial_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """In this order, side by side; each outcome is committed as it arrives."""
+
+    step: int
+    calls: tuple[PlannedCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTurn:
+    """Append the results of the turn to the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Effects whose outcome nobody knows: park the run until somebody says."""
+
+    unknown: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitAnswers:
+    """The run is suspended and an item is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConductSwarm:
+    """One batch of the swarm's own work: block, cancel, or write the final snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    ending: Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """The run has ended."""
+
+
+Effect = GatherInputs | CallModel | RunCalls | AnswerTurn | Reconcile | AwaitAnswers | ConductSwarm | Finish | Nothing

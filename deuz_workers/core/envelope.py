@@ -1,0 +1,218 @@
+"""The envelope: the durable record of a run, apart from its history and receipts.
+
+It is stored in the head row: identity, status and places in columns, the rest as `body`. The body names its kind; the loop
+checkpoint inside has a version of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import cast
+from uuid import UUID
+
+from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.usage import Usage
+from deuz_workers.errors import CheckpointVersionError, CodecError
+
+KIND = "deuz-agent-run"
+READABLE_VERSIONS = frozenset((1, 2))
+CHECKPOINT_VERSION = 1
+
+NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A model call whose reservation is committed and whose outcome is not."""
+
+    request_id: str
+    attempt: int
+    tokens: int
+    cost_micros: int | None
+
+    def to_record(self) -> dict[str, object]:
+        return {"request_id": self.request_id, "attempt": self.attempt, "tokens": self.tokens, "cost_micros": self.cost_micros}
+
+    @staticmethod
+    def from_record(record: Mapping[str, object]) -> OpenCall:
+        cost = record["cost_micros"]
+        return OpenCall(
+            str(record["request_id"]), _int(record["attempt"]), _int(record["tokens"]), None if cost is None else _int(cost)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCheckpoint:
+    """Where the tool loop stands. `step`: number of the newest turn whose model call was started, 0 before the first."""
+
+    version: int = CHECKPOINT_VERSION
+    step: int = 0
+    attempts: int = 0
+    """Model calls started in this turn, repeats after failures and interruptions included."""
+    retries: int = 0
+    """Automatic repeats after transient failures in this turn."""
+    open_call: OpenCall | None = None
+    approval_request_counts: Mapping[str, int] = field(default=NO_COUNTS)
+    """How often the gate asked for an approval under each call id."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRunEnvelope:
+    rid: UUID
+    scope: str
+    run_id: str
+    run_kind: RunKind
+    agent: str
+    revision: int = 0
+    status: RunStatus = "queued"
+    phase: Phase = "loop"
+    epoch: int = 0
+    last_seq: int = -1
+    journal_seq: int = 0
+    seen_seq: int = 0
+    swarm_rid: UUID | None = None
+    task_id: str | None = None
+    checkpoint: LoopCheckpoint = field(default_factory=LoopCheckpoint)
+    limits: Limits = field(default_factory=Limits)
+    usage: Usage = field(default_factory=Usage)
+    unknown_tokens: int = 0
+    """Estimates of calls whose outcome nobody knows."""
+    scopes: tuple[str, ...] = ()
+    """Budget scopes that every model call reserves in, deepest first."""
+    binding: Mapping[str, object] | None = None
+    verdicts: Mapping[str, Mapping[str, object]] = field(
+        default_factory=lambda: cast(Mapping[str, Mapping[str, object]], NOTHING)
+    )
+    """Recorded answers to approval requests by call id, kept until the turn is answered."""
+    cancelled: bool = False
+    retry: Mapping[str, object] | None = None
+    """Transient cause of the last failure."""
+    reason: str | None = None
+    stop_details: Mapping[str, object] | None = None
+    output: object = None
+    has_output: bool = False
+    error: Mapping[str, object] | None = None
+
+    @property
+    def kind(self) -> str:
+        return KIND
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL
+
+
+def encode_body(envelope: AgentRunEnvelope) -> str:
+    """The part of the envelope that has no column; fields of features the run does not use are absent."""
+    checkpoint: dict[str, object] = {
+        "version": envelope.checkpoint.version,
+        "step": envelope.checkpoint.step,
+        "attempts": envelope.checkpoint.attempts,
+        "retries": envelope.checkpoint.retries,
+    }
+    if envelope.checkpoint.open_call is not None:
+        checkpoint["open_call"] = envelope.checkpoint.open_call.to_record()
+    if envelope.checkpoint.approval_request_counts:
+        checkpoint["approval_request_counts"] = dict(envelope.checkpoint.approval_request_counts)
+    record: dict[str, object] = {
+        "kind": KIND,
+        "checkpoint": checkpoint,
+        "limits": envelope.limits.to_record(),
+        "usage": envelope.usage.to_record(),
+    }
+    if envelope.unknown_tokens:
+        record["unknown_tokens"] = envelope.unknown_tokens
+    if envelope.scopes:
+        record["scopes"] = list(envelope.scopes)
+    if envelope.binding is not None:
+        record["binding"] = dict(envelope.binding)
+    if envelope.verdicts:
+        record["verdicts"] = {call_id: dict(verdict) for call_id, verdict in envelope.verdicts.items()}
+    if envelope.cancelled:
+        record["cancelled"] = True
+    for name in ("retry", "reason", "stop_details", "error"):
+        value = getattr(envelope, name)
+        if value is not None:
+            record[name] = dict(value) if isinstance(value, Mapping) else value
+    if envelope.has_output:
+        record["output"] = envelope.output
+    return encode(record)
+
+
+def decode_envelope(head: Head) -> AgentRunEnvelope:
+    """The envelope of a loaded head.
+
+    Raises `CheckpointVersionError` for a record or checkpoint version this build does not know, and `CodecError` for a body
+    that is not one of ours. Nothing is written either way.
+    """
+    if head.version not in READABLE_VERSIONS:
+        raise CheckpointVersionError(
+            f"Native checkpoint version, identity, or scope mismatch. Run {head.run_id!r} has record version {head.version}; "
+            f"this build reads {sorted(READABLE_VERSIONS)}; upgrade deuz_workers"
+        )
+    record = decode_body(head.body)
+    try:
+        checkpoint = cast(Mapping[str, object], record["checkpoint"])
+        if checkpoint["version"] != CHECKPOINT_VERSION:
+            raise CheckpointVersionError(
+                f"run {head.run_id!r} has a loop checkpoint of version {checkpoint['version']!r}; this build reads "
+                f"{CHECKPOINT_VERSION}; upgrade deuz_workers"
+            )
+        open_call = checkpoint.get("open_call")
+        return AgentRunEnvelope(
+            rid=head.rid,
+            scope=head.scope,
+            run_id=head.run_id,
+            run_kind=head.kind,
+            agent=head.agent,
+            revision=head.revision,
+            status=head.status,
+            phase=head.phase,
+            epoch=head.epoch,
+            last_seq=head.last_seq,
+            journal_seq=head.journal_seq,
+            seen_seq=head.seen_seq,
+            swarm_rid=head.swarm_rid,
+            task_id=head.task_id,
+            checkpoint=LoopCheckpoint(
+                CHECKPOINT_VERSION,
+                _int(checkpoint["step"]),
+                _int(checkpoint["attempts"]),
+                _int(checkpoint["retries"]),
+                None if open_call is None else OpenCall.from_record(cast(Mapping[str, object], open_call)),
+                cast(Mapping[str, int], checkpoint.get("approval_request_counts", NO_COUNTS)),
+            ),
+            limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),
+            usage=Usage.from_record(cast(Mapping[str, object], record["usage"])),
+            unknown_tokens=_int(record.get("unknown_tokens", 0)),
+            scopes=tuple(cast("list[str]", record.get("scopes", []))),
+            binding=cast("Mapping[str, object] | None", record.get("binding")),
+            verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
+            cancelled=record.get("cancelled") is True,
+            retry=cast("Mapping[str, object] | None", record.get("retry")),
+            reason=cast("str | None", record.get("reason")),
+            stop_details=cast("Mapping[str, object] | None", record.get("stop_details")),
+            output=record.get("output"),
+            has_output="output" in record,
+            error=cast("Mapping[str, object] | None", record.get("error")),
+        )
+    except (KeyError, TypeError, AssertionError) as error:
+        raise CodecError(f"envelope of run {head.run_id!r} is not readable: {type(error).__name__} {error}") from error
+
+
+def decode_body(body: str) -> Mapping[str, object]:
+    """The record in a head's body. Raises `CodecError` if it is not an envelope of ours."""
+    record = decode(body)
+    if not isinstance(record, dict) or cast(Mapping[str, object], record).get("kind") != KIND:
+        raise CodecError(f"the stored body is not a {KIND} record")
+    return cast(Mapping[str, object], record)
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,180 @@
+"""Events: what happened to a run. Time, randomness and new ids arrive inside them; `evolve` folds them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from deuz_workers.core.change import ItemRow
+from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.messages import FinishReason, Message
+from deuz_workers.core.usage import Usage
+
+NO_OUTCOMES: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NotesFolded:
+    """Inbox notes up to place `seen_seq` were taken in, in order."""
+
+    seen_seq: int
+    cancelled: bool = False
+    messages: tuple[Message, ...] = ()
+    retry_call_ids: frozenset[str] = frozenset()
+    """Interrupted calls that somebody allowed to run once more."""
+    outcomes: Mapping[str, Mapping[str, object]] = field(default=NO_OUTCOMES)
+    """Outcomes that somebody found out, by call id: `output`, and `is_error` where it is the error's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The first step fixed what a resume must match."""
+
+    binding: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class InputsGiven:
+    """Messages that the run starts from beside its own: the results of the tasks before it."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCallStarted:
+    """The reservation of this call is part of the same commit; the request leaves after it."""
+
+    call: OpenCall
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplied:
+    message: Message
+    finish_reason: FinishReason
+    usage: Usage | None
+    """None: the provider did not say; the reservation stays as unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCallFailed:
+    """`retry_in_ms`: the same turn is called again then; None: it is not."""
+
+    error: Mapping[str, object]
+    billed: Literal["no", "unknown"]
+    transient: bool
+    retry_in_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCallAbandoned:
+    """Nobody knows how the open call ended: its executor died, lost the run or was told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The effect may begin once this is committed."""
+
+    call_id: str
+    tool: str
+    idempotent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallRejected:
+    """The call never ran: no such tool, wrong arguments, denied. `error` is the model's answer."""
+
+    call_id: str
+    tool: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallExecuted:
+    """The tool returned `value`; what the model sees is made from it afterwards."""
+
+    call_id: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The tool raised, ran out of time, or returned what cannot be stored."""
+
+    call_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallCompleted:
+    """`text` None: the plain rendering of the raw value."""
+
+    call_id: str
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallUnprojectable:
+    """The raw value is recorded; its schema or projection refused it."""
+
+    call_id: str
+    stage: Literal["validation-failed", "projection-failed"]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAnswered:
+    """Every call of the turn has its answer; `texts` are renderings of raw values by call id."""
+
+    texts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    items: tuple[ItemRow, ...]
+    call_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Every item was answered: `approved` and perhaps `reason`, by call id."""
+
+    verdicts: Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    status: Literal["completed", "stopped", "failed"]
+    reason: str | None = None
+    details: Mapping[str, object] | None = None
+    output: object = None
+    has_output: bool = False
+    error: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """The step found nothing to do but the inputs it folded in; the run waits for the next one."""
+
+
+Event = (
+    NotesFolded
+    | Bound
+    | InputsGiven
+    | ModelCallStarted
+    | ModelReplied
+    | ModelCallFailed
+    | ModelCallAbandoned
+    | CallStarted
+    | CallRejected
+    | CallExecuted
+    | CallFailed
+    | CallCompleted
+    | CallUnprojectable
+    | TurnAnswered
+    | Suspended
+    | Resumed
+    | Finished
+    | Waited
+)

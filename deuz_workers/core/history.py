@@ -1,0 +1,86 @@
+"""The history of a run: an immutable sequence of messages that appends in constant time.
+
+Snapshots share one list and know their own length, so a turn of a long run costs what the turn added, and no later append is
+ever seen through an earlier snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
+
+IMAGE_CHARS = 4_000
+"""An image counts like this many characters; some 1,000 tokens, the order of what providers charge for one."""
+
+
+class History(Sequence[Message]):
+    __slots__ = ("_chars", "_length", "_shared")
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._shared = list(messages)
+        self._length = len(self._shared)
+        self._chars = sum(map(message_chars, self._shared))
+
+    def append(self, *messages: Message) -> History:
+        """A history with `messages` at its end; this one stays as it is."""
+        if not messages:
+            return self
+        shared = self._shared if len(self._shared) == self._length else self._shared[: self._length]
+        shared.extend(messages)
+        return self._of(shared, self._length + len(messages), self._chars + sum(map(message_chars, messages)))
+
+    @classmethod
+    def _of(cls, shared: list[Message], length: int, chars: int) -> History:
+        self = cls.__new__(cls)
+        self._shared, self._length, self._chars = shared, length, chars
+        return self
+
+    @property
+    def chars(self) -> int:
+        """Size of all content in characters, for estimates."""
+        return self._chars
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return [self._shared[i] for i in range(*index.indices(self._length))]
+        at = index if index >= 0 else self._length + index
+        if not 0 <= at < self._length:
+            raise IndexError(index)
+        return self._shared[at]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._shared[: self._length])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash((self._length, self._chars))
+
+    def __repr__(self) -> str:
+        return f"History({self._length} messages, {self._chars} characters)"
+
+
+def message_chars(message: Message) -> int:
+    """Characters that a message brings to a model, structure included at a flat rate."""
+    total = 16
+    for part in message.parts:
+        match part:
+            case TextPart(text) | ReasoningPart(text):
+                total += len(text)
+            case ToolResultPart():
+                total += len(part.text) + 32
+            case ToolUsePart():
+                total += len(part.name) + (len(part.raw_arguments) if part.raw_arguments else len(repr(part.arguments))) + 48
+            case ImagePart():
+                total += IMAGE_CHARS
+    return total

@@ -1,0 +1,93 @@
+"""Receipts: the durable record of one tool call's effect.
+
+A receipt is the sum of its rows, one per change of stage; a later row adds to what earlier rows said and the newest stage
+counts. The raw value is stored once, in the row that first knew it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from deuz_workers.core.change import ReceiptRow, Stage
+from deuz_workers.core.codec import decode
+from deuz_workers.errors import CodecError
+
+ANSWERED: frozenset[Stage] = frozenset(("failed", "completed", "validation-failed", "projection-failed"))
+"""Stages whose receipt answers its call: with a text for the model, or with an error."""
+
+
+class Missing:
+    """Stands for a raw value that no row holds; None is a value that tools return."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    step: int
+    call_id: str
+    seq: int
+    """Of the newest row."""
+    stage: Stage
+    tool: str
+    idempotent: bool | None = None
+    """As recorded when the call started; None only in records that do not have the field."""
+    attempt: int = 1
+    value: object = MISSING
+    text: str | None = None
+    """For the model, where it is not the plain rendering of `value`."""
+    error: str | None = None
+    """For the model, where the call failed."""
+
+    @property
+    def is_answered(self) -> bool:
+        return self.stage in ANSWERED
+
+
+def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object]:
+    """What the row of `receipt` has to say beyond the rows of `before`."""
+    record: dict[str, object] = {}
+    if before is None:
+        record["tool"] = receipt.tool
+    if receipt.idempotent is not None and (before is None or before.idempotent is None):
+        record["idempotent"] = receipt.idempotent
+    if receipt.attempt != (1 if before is None else before.attempt):
+        record["attempt"] = receipt.attempt
+    if receipt.value is not MISSING and (before is None or before.value is MISSING):
+        record["value"] = receipt.value
+    if receipt.text is not None:
+        record["text"] = receipt.text
+    if receipt.error is not None:
+        record["error"] = receipt.error
+    return record
+
+
+def fold_receipts(rows: Iterable[ReceiptRow]) -> dict[tuple[int, str], Receipt]:
+    """Receipts by (step, call id) from rows in (step, call id, seq) order.
+
+    Raises `CodecError` for a row that cannot be read.
+    """
+    found: dict[tuple[int, str], Receipt] = {}
+    for row in rows:
+        key = (row.step, row.call_id)
+        found[key] = _fold(found.get(key), row)
+    return found
+
+
+def _fold(before: Receipt | None, row: ReceiptRow) -> Receipt:
+    record = decode(row.body)
+    if not isinstance(record, dict):
+        raise CodecError(f"receipt {row.step}/{row.call_id}/{row.seq} is no record")
+    known = cast(Mapping[str, object], record)
+    receipt = before or Receipt(row.step, row.call_id, row.seq, row.stage, str(known.get("tool", "")))
+    changes: dict[str, object] = {"seq": row.seq, "stage": row.stage}
+    for name in ("idempotent", "attempt", "value", "text", "error"):
+        if name in known:
+            changes[name] = known[name]
+    return replace(receipt, **changes)

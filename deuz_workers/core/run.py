@@ -1,0 +1,183 @@
+"""A run in memory: envelope, history, the receipts of the current turn, and what is not saved yet.
+
+`Run` is what `decide` reads and `evolve` returns. `read_run` makes one from stored rows, `to_change` turns what happened since
+the last commit into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from uuid import UUID
+
+from deuz_workers.core.change import (
+    Change,
+    Head,
+    ItemRow,
+    MessageRow,
+    ReceiptRow,
+    Reserve,
+    Settle,
+    TaskEnding,
+)
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope, encode_body
+from deuz_workers.core.history import History
+from deuz_workers.core.messages import Message, Part, ToolResultPart, ToolUsePart, message_from_record, message_to_record
+from deuz_workers.core.receipts import MISSING, Receipt, fold_receipts, receipt_record
+from deuz_workers.core.render import render
+from deuz_workers.errors import CodecError
+
+NO_RECEIPTS: Mapping[str, Receipt] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaved:
+    """Rows and orders that the next commit carries."""
+
+    messages: tuple[Message, ...] = ()
+    receipts: tuple[tuple[Receipt, Receipt | None], ...] = ()
+    """Each with what is stored of it so far; a call has one pair however many stages it went through."""
+    journal: tuple[Mapping[str, object], ...] = ()
+    items: tuple[ItemRow, ...] = ()
+    reserve: Reserve | None = None
+    settle: tuple[Settle, ...] = ()
+    progress: bool = False
+    any: bool = False
+    """Something happened, so there is something to commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    envelope: AgentRunEnvelope
+    history: History
+    receipts: Mapping[str, Receipt] = NO_RECEIPTS
+    """Of the current turn, by call id."""
+    retry_call_ids: frozenset[str] = frozenset()
+    """Interrupted calls that a note of this leg allowed to run once more."""
+    inputs_given: bool = False
+    due_in_ms: int | None = 0
+    unsaved: Unsaved = Unsaved()
+
+    @property
+    def step(self) -> int:
+        """Number of the turn that receipts belong to; a reducer has one."""
+        return 1 if self.envelope.run_kind == "reducer" else self.envelope.checkpoint.step
+
+    @property
+    def open_calls(self) -> tuple[ToolUsePart, ...]:
+        """Calls of the newest turn, if its results are not in the history yet."""
+        if not len(self.history) or self.history[-1].role != "assistant":
+            return ()
+        return self.history[-1].tool_uses
+
+    @property
+    def interrupted(self) -> tuple[Receipt, ...]:
+        """Receipts left in `executing`."""
+        return tuple(receipt for receipt in self.receipts.values() if receipt.stage == "executing")
+
+    @property
+    def is_mid_step(self) -> bool:
+        return self.envelope.checkpoint.open_call is not None or bool(self.interrupted)
+
+    @property
+    def record_version(self) -> int:
+        """2 while the record holds what a reader of version 1 would mishandle (ENV-002 to ENV-007)."""
+        if self.envelope.status == "suspended" or self.envelope.verdicts:
+            return 2
+        open_ids = {call.call_id for call in self.open_calls}
+        if any(self.envelope.checkpoint.approval_request_counts.get(call_id) for call_id in open_ids):
+            return 2
+        unanswered = (receipt for receipt in self.receipts.values() if receipt.call_id in open_ids)
+        return 2 if any(receipt.stage in ("failed", "suspended") for receipt in unanswered) else 1
+
+
+def read_run(head: Head, messages: Sequence[MessageRow], receipts: Sequence[ReceiptRow], known: History | None = None) -> Run:
+    """The run that rows describe. `known`: the history up to the first of `messages`.
+
+    Raises `CheckpointVersionError` or `CodecError`; a run store fails closed.
+    """
+    envelope = decode_envelope(head)
+    folded = fold_receipts(receipts)
+    history = (known or History()).append(*(_resolved(message_from_record(decode(row.body)), folded) for row in messages))
+    if len(history) != head.last_seq + 1:
+        raise CodecError(f"run {head.run_id!r} has {len(history)} stored messages where its head counts {head.last_seq + 1}")
+    run = Run(envelope, history)
+    current = {call_id: receipt for (step, call_id), receipt in folded.items() if step == run.step}
+    return replace(run, receipts=current)
+
+
+def _resolved(message: Message, receipts: Mapping[tuple[int, str], Receipt]) -> Message:
+    """The message with the texts that only their receipts hold."""
+    if not any(isinstance(part, ToolResultPart) and part.receipt_step is not None for part in message.parts):
+        return message
+    return replace(message, parts=tuple(_resolved_part(part, receipts) for part in message.parts))
+
+
+def _resolved_part(part: Part, receipts: Mapping[tuple[int, str], Receipt]) -> Part:
+    if not isinstance(part, ToolResultPart) or part.receipt_step is None:
+        return part
+    receipt = receipts.get((part.receipt_step, part.call_id))
+    if receipt is None or receipt.value is MISSING:
+        raise CodecError(f"the receipt of call {part.call_id!r} of turn {part.receipt_step} is missing or holds no value")
+    return replace(part, text=render(receipt.value))
+
+
+def to_change(run: Run, commit_id: UUID) -> Change:
+    """The commit that saves everything since the last one. Made from the envelope's revision."""
+    envelope, unsaved = run.envelope, run.unsaved
+    first = envelope.last_seq + 1 - len(unsaved.messages)
+    return Change(
+        rid=envelope.rid,
+        expected=envelope.revision,
+        commit_id=commit_id,
+        status=envelope.status,
+        phase=envelope.phase,
+        version=run.record_version,
+        epoch=envelope.epoch,
+        last_seq=envelope.last_seq,
+        seen_seq=envelope.seen_seq,
+        body=encode_body(envelope),
+        due_in_ms=run.due_in_ms,
+        mid_step=run.is_mid_step,
+        tokens=envelope.usage.total_tokens,
+        cost_micros=envelope.usage.cost_micros,
+        messages=tuple(
+            MessageRow(first + place, encode(message_to_record(message))) for place, message in enumerate(unsaved.messages)
+        ),
+        receipts=tuple(receipt_row(receipt, before) for receipt, before in unsaved.receipts),
+        journal=tuple(encode(record) for record in unsaved.journal),
+        journal_seq=envelope.journal_seq - len(unsaved.journal),
+        items=unsaved.items,
+        reserve=unsaved.reserve,
+        settle=unsaved.settle,
+        task=_task_ending(envelope),
+        progress=unsaved.progress,
+    )
+
+
+def saved(run: Run, revision: int) -> Run:
+    """The run after its change was applied as `revision`."""
+    return replace(run, envelope=replace(run.envelope, revision=revision), unsaved=Unsaved())
+
+
+def receipt_row(receipt: Receipt, before: Receipt | None) -> ReceiptRow:
+    return ReceiptRow(receipt.step, receipt.call_id, receipt.seq, receipt.stage, encode(receipt_record(receipt, before)))
+
+
+def _task_ending(envelope: AgentRunEnvelope) -> TaskEnding | None:
+    """How the swarm task of this run stands after the commit; None while it keeps its slot."""
+    if envelope.swarm_rid is None or envelope.task_id is None:
+        return None
+    match envelope.status:
+        case "completed":
+            return TaskEnding(envelope.swarm_rid, envelope.task_id, "completed")
+        case "failed":
+            return TaskEnding(envelope.swarm_rid, envelope.task_id, "failed")
+        case "stopped":
+            return TaskEnding(envelope.swarm_rid, envelope.task_id, "cancelled" if envelope.reason == "aborted" else "failed")
+        case "suspended":
+            return TaskEnding(envelope.swarm_rid, envelope.task_id, "suspended")
+        case _:
+            return None
