@@ -57,7 +57,7 @@ class LoopCheckpoint:
     retries: int = 0
     """Automatic repeats after transient failures in this turn."""
     open_call: OpenCall | None = None
-    approval_request_counts: Mapping[str, int] = field(default=NO_COUNTS)
+    approval_request_counts: Mapping[str, int] = field(default_factory=lambda: NO_COUNTS)
     """How often the gate asked for an approval under each call id."""
 
 
@@ -85,9 +85,7 @@ class AgentRunEnvelope:
     scopes: tuple[str, ...] = ()
     """Budget scopes that every model call reserves in, deepest first."""
     binding: Mapping[str, object] | None = None
-    verdicts: Mapping[str, Mapping[str, object]] = field(
-        default_factory=lambda: cast(Mapping[str, Mapping[str, object]], NOTHING)
-    )
+    verdicts: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_VERDICTS)
     """Recorded answers to approval requests by call id, kept until the turn is answered."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None

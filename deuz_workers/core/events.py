@@ -24,7 +24,7 @@ class NotesFolded:
     messages: tuple[Message, ...] = ()
     retry_call_ids: frozenset[str] = frozenset()
     """Interrupted calls that somebody allowed to run once more."""
-    outcomes: Mapping[str, Mapping[str, object]] = field(default=NO_OUTCOMES)
+    outcomes: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_OUTCOMES)
     """Outcomes that somebody found out, by call id: `output`, and `is_error` where it is the error's text."""
 
 

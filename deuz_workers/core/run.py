@@ -52,7 +52,7 @@ class Unsaved:
 class Run:
     envelope: AgentRunEnvelope
     history: History
-    receipts: Mapping[str, Receipt] = NO_RECEIPTS
+    receipts: Mapping[str, Receipt] = field(default_factory=lambda: NO_RECEIPTS)
     """Of the current turn, by call id."""
     retry_call_ids: frozenset[str] = frozenset()
     """Interrupted calls that a note of this leg allowed to run once more."""
