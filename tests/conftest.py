@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -16,9 +15,16 @@ from tests import servers
 
 
 @pytest.fixture(scope="session")
-def databases() -> Generator[servers.Databases]:
+def data_folder() -> Generator[Path]:
+    """Where the data directories of this session lie."""
+    with servers.vanishing_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def databases(data_folder: Path) -> Generator[servers.Databases]:
     """The Postgres server of this session, as a maker of databases."""
-    with servers.shared_databases() as databases:
+    with servers.shared_databases(data_folder) as databases:
         yield databases
 
 
@@ -59,14 +65,9 @@ def broker_url(redis_url: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def pristine_cluster() -> Generator[servers.PristineCluster]:
-    """Source of data directories. Not below `tmp_path`, which the server's account cannot enter when we are root."""
-    folder = Path(tempfile.mkdtemp(prefix="deuz-tests-"))
-    folder.chmod(0o711)  # our own folder: passable, not readable
-    try:
-        yield servers.PristineCluster(folder)
-    finally:
-        shutil.rmtree(folder)
+def pristine_cluster(data_folder: Path) -> servers.PristineCluster:
+    """Source of data directories for servers that a test may break."""
+    return servers.PristineCluster(data_folder)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -44,12 +45,13 @@ class Stop:
 class KeptProcess:
     """A runtime folder, and a program running in it, that vanish with this process.
 
-    `folder` exists from the constructor until :meth:`close`, belongs to `account` and is closed to everybody else.
+    `folder` exists from the constructor until :meth:`close`, belongs to `account` and is closed to everybody else. It is
+    made in `under`, by default the system's folder for temporary files.
     Raises ServerUnavailableError when `socket_name` in it would be too long a path, or `account` could not get there.
     """
 
-    def __init__(self, account: ServerAccount | None, *, socket_name: str) -> None:
-        under = Path(tempfile.gettempdir()).absolute()
+    def __init__(self, account: ServerAccount | None, *, socket_name: str, under: Path | None = None) -> None:
+        under = (under or Path(tempfile.gettempdir())).absolute()
         _check_runtime_folder(under, account, socket_name)
         spec: dict[str, Any] = {"parent": os.getpid(), "under": str(under), "prefix": FOLDER_PREFIX}
         spec |= {"uid": account.uid, "gid": account.gid} if account else {"uid": None, "gid": None}
@@ -78,6 +80,11 @@ class KeptProcess:
         """The runtime folder."""
         assert self._folder is not None
         return self._folder
+
+    @property
+    def keeper_pid(self) -> int:
+        """Process id of the keeper."""
+        return self._keeper.pid
 
     def run(self, argv: Sequence[str | Path], *, log: Path, stop: Sequence[Stop]) -> int:
         """Start a program in the folder, its output appended to `log`; answers its process id."""
@@ -142,12 +149,10 @@ class KeptProcess:
         self._keeper.returncode = 0  # not our child, so there is nothing to wait for
 
     def _clear_up(self) -> None:
-        """Do the keeper's last duties in its place: somebody killed it, and the server was told so by the system."""
-        deadline = time.monotonic() + ORPHAN_S
-        while self.pid is not None and _is_alive(self.pid):
-            if time.monotonic() > deadline:
-                os.kill(self.pid, signal.SIGKILL)
-            time.sleep(POLL_S)
+        """Do the keeper's last duties in its place: somebody killed it, and the system told the server."""
+        if self.pid is not None and not _has_gone(self.pid, ORPHAN_S):
+            os.kill(self.pid, signal.SIGKILL)
+            _has_gone(self.pid, ORPHAN_S)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -183,12 +188,28 @@ class KeptProcess:
         return json.loads(line)
 
 
-def _is_alive(pid: int) -> bool:
+def _has_gone(pid: int, timeout_s: float) -> bool:
+    """Whether a process that is not our child ends within `timeout_s` seconds."""
     try:
-        os.kill(pid, 0)
-    except OSError:  # gone, or the id is somebody else's by now
-        return False
-    return True
+        descriptor = os.pidfd_open(pid)  # readable at its end, though nobody may collect its exit code
+    except (AttributeError, OSError):
+        return _has_vanished(pid, timeout_s)
+    try:
+        return bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
+
+
+def _has_vanished(pid: int, timeout_s: float) -> bool:
+    """The same where the system has no pidfd."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except OSError:  # gone, or the id is somebody else's by now
+            return True
+        time.sleep(POLL_S)
+    return False
 
 
 def _check_runtime_folder(under: Path, account: ServerAccount | None, socket_name: str) -> None:

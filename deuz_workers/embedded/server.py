@@ -110,6 +110,11 @@ class EmbeddedServer(ABC):
             return process.pid
 
     @property
+    def keeper_pid(self) -> int:
+        """Process id of the keeper, which owns the server and its folder. Raises ServerUnavailableError before the start."""
+        return self._running().keeper_pid
+
+    @property
     def folder(self) -> Path:
         """The runtime folder, which holds the socket and the log. Raises ServerUnavailableError before the start."""
         return self._running().folder
