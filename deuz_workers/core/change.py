@@ -68,6 +68,8 @@ class Head:
     tokens: int = 0
     """Used so far, promoted for listings."""
     cost_micros: int | None = 0
+    model_step: int = 0
+    """Root turns so far, promoted for listings."""
     swarm_rid: UUID | None = None
     task_id: str | None = None
     created_at_ms: int = 0
@@ -195,6 +197,8 @@ class Change:
     tokens: int = 0
     """Used so far by the run, promoted for listings and sums by tag."""
     cost_micros: int | None = 0
+    model_step: int = 0
+    """Root turns so far, promoted for listings."""
     messages: tuple[MessageRow, ...] = ()
     receipts: tuple[ReceiptRow, ...] = ()
     journal: tuple[str, ...] = ()

@@ -143,6 +143,7 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         mid_step=run.is_mid_step,
         tokens=envelope.usage.total_tokens,
         cost_micros=envelope.usage.cost_micros,
+        model_step=run.step,
         messages=tuple(
             MessageRow(first + place, encode(message_to_record(message))) for place, message in enumerate(unsaved.messages)
         ),

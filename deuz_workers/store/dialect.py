@@ -1,0 +1,153 @@
+"""What a database has to offer to :class:`~deuz_workers.store.sql_store.SqlStore`: named operations, each atomic as a whole.
+
+On Postgres an operation is one statement; on SQLite it may be several under ``BEGIN IMMEDIATE``. Parameters and results have
+neutral types: UUID, int, str, bool, None, and lists of these. Parallel lists (``message_seq``, ``message_body``) are columns
+of one set of rows. Times are Unix milliseconds, intervals milliseconds by the database's clock.
+
+Every operation takes ``now_ms``, Unix milliseconds instead of the database's clock, None outside tests; it is not repeated
+below. ``ttl_ms`` is the lease TTL: work that somebody rings for now is swept so much later. *bell* stands for the columns
+``scope run_id queue revision priority agent``; a list of bells in one column is a list of such lists, in that order.
+
+Runs
+----
+create
+    ``run_rid run_scope run_id run_kind run_agent run_body run_version run_queue run_priority run_shard run_last_seq
+    run_idem_key? run_digest run_task_id? run_start_in_ms? run_start_at_ms? run_deadline_in_ms? run_deadline_at_ms?
+    run_start_before_in_ms? run_start_before_at_ms?`` (lists; ``?``: entries may be None; the first is the run itself, the
+    others are the tasks of its swarm), ``message_rid message_seq message_body``, ``tag_rid tag_key tag_value``,
+    ``budget_key budget_tokens? budget_micros?``, ``swarm_slots`` (None: no swarm), ``task_rid task_id task_waiting task_rank
+    task_downstream`` (lists, in the order of the runs after the first), ``edge_up edge_down``, ``ring_in_ms``
+    -> ``created`` bool. Nothing is written when the first run's id or (scope, idempotency key) is taken; a clash of any other
+    row raises :class:`Clash`. Heads are queued at revision 0. The first is due at its start or now, a task's is not due; none
+    is due later than its deadline or start_before. ``sweep_at`` is ``due_at``, of a run due at once ``ring_in_ms`` later. A
+    task that waits for none is ready, others are pending; a swarm is active with open = tasks, running = 0.
+find_run
+    ``scope run_id idem_key?`` -> ``rid scope run_id status input_digest`` of the row with that key in the scope, else with that
+    run id in any scope
+head
+    ``scope run_id`` -> *head*: ``rid scope run_id kind agent queue priority shard revision commit_id version status phase
+    epoch last_seq journal_seq seen_seq body mid_step wake_seq cancel_seq open_items parked attempts due_in_ms deadline_in_ms
+    start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms`` (``*_in_ms`` rounded up)
+load
+    ``scope run_id known_epoch? known_seq known_step`` -> *head* and the lists ``message_seq message_body`` (of the head's
+    epoch, those above ``known_seq`` if ``known_epoch`` is that epoch), ``receipt_step receipt_call receipt_seq receipt_stage
+    receipt_body`` (step >= ``known_step``, in (step, call, seq) order), ``note_seq note_kind note_body`` (seq > ``seen_seq``),
+    ``item_id item_kind item_body item_digest? item_expires_in_ms? item_answer?`` (of the current suspension, in item_id order)
+commit_plain, commit_reserve, commit
+    the same commit for ever larger changes. ``rid expected commit_id status phase version epoch last_seq seen_seq body
+    due_in_ms? mid_step tokens cost_micros? model_step progress leaves ttl_ms``, ``message_seq message_body``, ``receipt_step
+    receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the newest row before) ``journal_body``
+    commit_reserve and commit also: ``request_id?`` (None: nothing is reserved) ``reserve_scope`` (keys, deepest first)
+    ``reserve_tokens reserve_micros?``, ``settle_id settle_outcome settle_tokens settle_micros?``
+    commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?``,
+    ``swarm_rid? task_id? task_status?``
+    -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget``), ``revision?`` (new, or stored),
+    ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
+    refused_reason?``, ``woken`` (bells), ``swarm_open?``. Columns that the smaller ones cannot fill may be absent.
+    The numbered rules of all three stand at the top of `sql/postgres/commit.sql`.
+record_unclean_end
+    ``rid expected back_off_ms`` -> ``attempts``; no row when the revision moved. ``due_at = sweep_at = now + back_off``
+park
+    ``rid expected reason`` -> ``rid``; no row when refused. Clears due_at and sweep_at
+add_note
+    ``scope run_id kind body note_id ttl_ms`` -> ``rid seq`` and *bell*; no row when there is no such run or it is final
+    (a ``retry`` may follow ``failed``). A ``note_id`` that is there already: nothing is written, its row comes back.
+    ``retry reconcile cancel`` unpark: due now. A task in ``needs_reconciliation`` becomes ready on ``retry reconcile``
+answer_item
+    ``scope run_id item_id answer answer_id ttl_ms`` -> ``stored open_items due`` (bool: the run became due) ``swarm_rid?`` (its task
+    became ready) ``rid`` and *bell*; no row when there is no such run. Only open, unexpired items of the current suspension
+item_answer
+    ``rid item_id`` -> ``answer? answer_id?``
+open_items
+    ``scope run_id`` -> ``item_id item_kind item_body item_digest item_expires_in_ms item_answer``, unanswered ones only
+bells
+    ``rids`` -> *bell* of each that is not final
+sweep
+    ``limit ttl_ms queues?`` -> *bell* of rows that have work, at most ``limit``, oldest first. ``sweep_at = now + ttl``;
+    a row without work gets its due_at instead and is not returned
+postpone
+    ``scope run_id in_ms`` -> no rows. Moves a sweep_at that is not null
+journal
+    ``scope run_id after limit`` -> ``seq body at_ms``
+list_runs
+    ``scope? status kind agent? queue? tag_key tag_value parked? before_us? before_rid? limit`` (``status`` empty: all; a
+    parked run counts as suspended) -> *head* and ``status_at_us``, newest (status_at, rid) first
+cost_by_tag
+    ``scope? tag_key`` -> ``value runs tokens cost_micros?`` (None where any is), by value
+now
+    -> ``now_ms``
+
+Swarms
+------
+fill_slots
+    ``swarm_rid ttl_ms`` -> *bell*. Started tasks first, then by rank; never more than slots - running
+settle_swarm
+    ``swarm_rid ttl_ms note_body`` -> *bell*; no row while a task is open or when the head is final. Leaves a ``child`` note
+swarms_needing_attention
+    ``limit`` -> ``rid``
+block_downstream
+    ``swarm_rid limit`` -> ``changed more``. Over all levels of the graph
+cancel_tasks
+    ``swarm_rid limit ttl_ms note_body`` -> ``changed more bells``. Never started ones are cancelled, their heads ``stopped``
+    at a new revision; others that have no cancel note yet (``cancel_seq = 0``) get one
+task_results
+    ``swarm_rid task_id`` -> ``task_id status body``, by task id
+swarm_snapshot
+    ``swarm_rid`` -> ``slots open ready running`` in every row, ``task_id? run_id kind agent status waiting tokens cost_micros?
+    model_step started_at_ms? ended_at_ms? depends_on`` (list), by task id; a swarm without tasks has one row of None
+
+Budgets
+-------
+set_budget
+    ``key tokens? micros?`` -> no rows
+balance
+    ``key`` -> ``limit_tokens? limit_micros? spent_tokens spent_micros held_tokens held_micros unknown_tokens unknown_micros``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from deuz_workers.store.migrations import Migration
+
+Row = Mapping[str, Any]
+
+
+class AnswerLost(Exception):
+    """The operation was sent and its answer never came: it was applied or it was not."""
+
+
+class Contended(Exception):
+    """The database gave up on the operation (deadlock, serialization, busy); nothing was written, send it again."""
+
+
+class Clash(Exception):
+    """A unique key is taken; nothing was written."""
+
+
+class Dialect(Protocol):
+    async def fetch(self, operation: str, params: Mapping[str, object], *, connection: Any = None) -> Sequence[Row]:
+        """Run one named operation atomically and return its rows.
+
+        `connection`: the caller's own, in whose transaction it runs; `ConfigurationError` where that cannot be.
+        Raises `StoreUnavailableError` when the database could not be reached, so that nothing was sent; :class:`AnswerLost`,
+        :class:`Contended`, :class:`Clash`; `MigrationMissingError` when a table is missing; `StoreError` with the SQLSTATE or
+        code and nothing of the values for anything else.
+        """
+        ...
+
+    async def schema_version(self) -> int:
+        """Number of the newest migration that was applied, 0 for an empty database."""
+        ...
+
+    async def migrate(self, migrations: Sequence[Migration]) -> tuple[int, ...]:
+        """Apply those that are missing, in order, under a lock that a second migrator waits for. Returns their numbers."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Of its folder under `sql/`."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,173 @@
+"""Values of `core` and `ports` to the parameters that `dialect.py` lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+from zlib import crc32
+
+from deuz_workers.core.change import FINAL, Change
+from deuz_workers.core.names import run_scope_key
+from deuz_workers.errors import SwarmDefinitionError
+from deuz_workers.ports.store import NewRun, NewSwarm, When
+
+SHARDS = 256
+"""A run and its tree carry the shard of their scope for life, so that a later split of the database cuts no commit."""
+
+NOTE_OF_A_CHILD = "null"
+"""Body of a `child` note: that it is there says all."""
+
+_NEVER = When()
+
+
+def shard_of(scope: str) -> int:
+    return crc32(scope.encode("utf-8", "surrogatepass")) % SHARDS
+
+
+CommitOperation = Literal["commit_plain", "commit_reserve", "commit"]
+
+
+def commit_operation(change: Change) -> CommitOperation:
+    """The smallest operation that holds the change."""
+    if change.wakes or change.items or change.task is not None or change.status in FINAL:
+        return "commit"
+    if change.reserve is not None or change.settle:
+        return "commit_reserve"
+    return "commit_plain"
+
+
+def commit_parameters(change: Change, operation: CommitOperation, ttl_ms: int) -> dict[str, object]:
+    params: dict[str, object] = {
+        "rid": change.rid,
+        "expected": change.expected,
+        "commit_id": change.commit_id,
+        "status": change.status,
+        "phase": change.phase,
+        "version": change.version,
+        "epoch": change.epoch,
+        "last_seq": change.last_seq,
+        "seen_seq": change.seen_seq,
+        "body": change.body,
+        "due_in_ms": change.due_in_ms,
+        "tokens": change.tokens,
+        "cost_micros": change.cost_micros,
+        "model_step": change.model_step,
+        "mid_step": change.mid_step,
+        "progress": change.progress,
+        "leaves": change.leaves,
+        "ttl_ms": ttl_ms,
+        "message_seq": [row.seq for row in change.messages],
+        "message_body": [row.body for row in change.messages],
+        "receipt_step": [row.step for row in change.receipts],
+        "receipt_call": [row.call_id for row in change.receipts],
+        "receipt_seq": [row.seq for row in change.receipts],
+        "receipt_stage": [row.stage for row in change.receipts],
+        "receipt_body": [row.body for row in change.receipts],
+        "journal_seq": change.journal_seq,
+        "journal_body": list(change.journal),
+    }
+    if operation != "commit_plain":
+        params |= _ledger_parameters(change)
+    if operation == "commit":
+        params |= _others_parameters(change)
+    return params
+
+
+def _ledger_parameters(change: Change) -> dict[str, object]:
+    reserve = change.reserve
+    return {
+        "request_id": None if reserve is None else reserve.request_id,
+        "reserve_scope": [] if reserve is None else list(reserve.scopes),
+        "reserve_tokens": 0 if reserve is None else reserve.tokens,
+        "reserve_micros": None if reserve is None else reserve.cost_micros,
+        "settle_id": [settle.request_id for settle in change.settle],
+        "settle_outcome": [settle.outcome for settle in change.settle],
+        "settle_tokens": [settle.tokens for settle in change.settle],
+        "settle_micros": [settle.cost_micros for settle in change.settle],
+    }
+
+
+def _others_parameters(change: Change) -> dict[str, object]:
+    task = change.task
+    wakes = set(change.wakes) - {change.rid}
+    if task is not None and task.status in ("failed", "cancelled"):
+        wakes.add(task.swarm_rid)  # its next step blocks what lies downstream
+    return {
+        "wakes": sorted(wakes),
+        "note_body": NOTE_OF_A_CHILD,
+        "item_id": [item.item_id for item in change.items],
+        "item_kind": [item.kind for item in change.items],
+        "item_body": [item.body for item in change.items],
+        "item_digest": [item.digest for item in change.items],
+        "item_expires_in_ms": [item.expires_in_ms for item in change.items],
+        "swarm_rid": None if task is None else task.swarm_rid,
+        "task_id": None if task is None else task.task_id,
+        "task_status": None if task is None else task.status,
+    }
+
+
+def create_parameters(run: NewRun, swarm: NewSwarm | None, ring_in_ms: int) -> dict[str, object]:
+    """Raises `SwarmDefinitionError` for a repeated task id or a dependency that is no task."""
+    tasks = () if swarm is None else swarm.tasks
+    runs = (run, *(task.run for task in tasks))
+    return {
+        "run_rid": [new.rid for new in runs],
+        "run_scope": [new.scope for new in runs],
+        "run_id": [new.run_id for new in runs],
+        "run_kind": [new.kind for new in runs],
+        "run_agent": [new.agent for new in runs],
+        "run_body": [new.body for new in runs],
+        "run_version": [new.version for new in runs],
+        "run_queue": [new.queue for new in runs],
+        "run_priority": [new.priority for new in runs],
+        "run_shard": [shard_of(run.scope)] * len(runs),
+        "run_last_seq": [max((row.seq for row in new.messages), default=-1) for new in runs],
+        "run_idem_key": [new.idempotency_key for new in runs],
+        "run_digest": [new.input_digest for new in runs],
+        "run_task_id": [None, *(task.task_id for task in tasks)],
+        **_moments("run_start", (new.start for new in runs)),
+        **_moments("run_deadline", (new.deadline for new in runs)),
+        **_moments("run_start_before", (new.start_before for new in runs)),
+        "message_rid": [new.rid for new in runs for _ in new.messages],
+        "message_seq": [row.seq for new in runs for row in new.messages],
+        "message_body": [row.body for new in runs for row in new.messages],
+        "tag_rid": [new.rid for new in runs for _ in new.tags],
+        "tag_key": [key for new in runs for key in new.tags],
+        "tag_value": [value for new in runs for value in new.tags.values()],
+        "budget_key": [run_scope_key(new.rid) for new in runs if new.budget is not None],
+        "budget_tokens": [new.budget.tokens for new in runs if new.budget is not None],
+        "budget_micros": [new.budget.usd_micros for new in runs if new.budget is not None],
+        **_graph(swarm),
+        "ring_in_ms": ring_in_ms,
+    }
+
+
+def _moments(name: str, whens: Iterable[When | None]) -> Mapping[str, object]:
+    given = [when or _NEVER for when in whens]
+    return {f"{name}_in_ms": [when.in_ms for when in given], f"{name}_at_ms": [when.at_ms for when in given]}
+
+
+def _graph(swarm: NewSwarm | None) -> Mapping[str, object]:
+    tasks = () if swarm is None else swarm.tasks
+    names = Counter(task.task_id for task in tasks)
+    downstream: Counter[str] = Counter()
+    edges: list[tuple[str, str]] = []
+    for task in tasks:
+        if names[task.task_id] > 1:
+            raise SwarmDefinitionError(f"task '{task.task_id}' is there twice; every task of a swarm has an id of its own")
+        for up in dict.fromkeys(task.depends_on):
+            if up not in names:
+                raise SwarmDefinitionError(f"task '{task.task_id}' depends on '{up}', which is no task of the swarm")
+            downstream[up] += 1
+            edges.append((up, task.task_id))
+    return {
+        "swarm_slots": None if swarm is None else swarm.slots,
+        "task_rid": [task.run.rid for task in tasks],
+        "task_id": [task.task_id for task in tasks],
+        "task_waiting": [len(set(task.depends_on)) for task in tasks],
+        "task_rank": [task.rank for task in tasks],
+        "task_downstream": [downstream[task.task_id] for task in tasks],
+        "edge_up": [up for up, _ in edges],
+        "edge_down": [down for _, down in edges],
+    }

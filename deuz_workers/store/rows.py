@@ -1,0 +1,142 @@
+"""Rows of a dialect to the values of `core` and `ports`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from operator import itemgetter
+from uuid import UUID
+
+from deuz_workers.core.change import (
+    Applied,
+    Bell,
+    BudgetExceeded,
+    CancelPending,
+    Head,
+    ItemRow,
+    MessageRow,
+    NoteRow,
+    Outcome,
+    ReceiptRow,
+    RevisionConflict,
+)
+from deuz_workers.core.usage import Budget
+from deuz_workers.ports.store import Loaded, ScopeBalance, SwarmSnapshot, TaskRow
+from deuz_workers.store.dialect import Row
+
+_HEAD = tuple(field.name for field in fields(Head))
+_head_values = itemgetter(*_HEAD)
+
+
+def head_of(row: Row) -> Head:
+    return Head(*_head_values(row))
+
+
+def bell_of(row: Row) -> Bell:
+    return Bell(row["scope"], row["run_id"], row["queue"], row["revision"], row["priority"], row["agent"])
+
+
+def bells_of(listed: Sequence[Sequence[object]] | None) -> tuple[Bell, ...]:
+    """Bells that stand in one column."""
+    return tuple(Bell(*bell) for bell in listed or ())  # type: ignore[arg-type]
+
+
+def loaded_of(row: Row) -> Loaded:
+    return Loaded(
+        head_of(row),
+        tuple(map(MessageRow, row["message_seq"], row["message_body"])),
+        tuple(
+            map(
+                ReceiptRow,
+                row["receipt_step"],
+                row["receipt_call"],
+                row["receipt_seq"],
+                row["receipt_stage"],
+                row["receipt_body"],
+            )
+        ),
+        tuple(map(NoteRow, row["note_seq"], row["note_kind"], row["note_body"])),
+        tuple(
+            map(
+                ItemRow,
+                row["item_id"],
+                row["item_kind"],
+                row["item_body"],
+                row["item_digest"],
+                row["item_expires_in_ms"],
+                row["item_answer"],
+            )
+        ),
+    )
+
+
+def item_of(row: Row) -> ItemRow:
+    return ItemRow(
+        row["item_id"],
+        row["item_kind"],
+        row["item_body"],
+        row["item_digest"],
+        row["item_expires_in_ms"],
+        row["item_answer"],
+    )
+
+
+def applied_of(row: Row) -> Applied:
+    return Applied(
+        revision=row["revision"],
+        wake_seq=row["wake_seq"],
+        cancel_seq=row["cancel_seq"],
+        due=row["due"],
+        woken=bells_of(row.get("woken")),
+        swarm_open=row.get("swarm_open"),
+    )
+
+
+def refusal_of(row: Row) -> Outcome:
+    """The outcome of a commit that was not applied."""
+    match row["outcome"]:
+        case "cancel_pending":
+            return CancelPending(row["cancel_seq"])
+        case "over_budget":
+            return BudgetExceeded(row["refused_scope"], row["refused_reason"])
+        case _:
+            return RevisionConflict(row["revision"])
+
+
+def balance_of(key: str, row: Row) -> ScopeBalance:
+    return ScopeBalance(
+        key,
+        limit=Budget(row["limit_tokens"], row["limit_micros"]),
+        spent=Budget(row["spent_tokens"], row["spent_micros"]),
+        held=Budget(row["held_tokens"], row["held_micros"]),
+        unknown=Budget(row["unknown_tokens"], row["unknown_micros"]),
+    )
+
+
+def snapshot_of(swarm_rid: UUID, rows: Sequence[Row]) -> SwarmSnapshot:
+    first = rows[0]
+    return SwarmSnapshot(
+        swarm_rid,
+        first["slots"],
+        first["open"],
+        first["ready"],
+        first["running"],
+        tuple(
+            TaskRow(
+                row["task_id"],
+                row["run_id"],
+                row["kind"],
+                row["agent"],
+                row["status"],
+                row["waiting"],
+                row["tokens"],
+                row["cost_micros"],
+                row["model_step"],
+                row["started_at_ms"],
+                row["ended_at_ms"],
+                tuple(row["depends_on"]),
+            )
+            for row in rows
+            if row["task_id"] is not None
+        ),
+    )

@@ -1,0 +1,290 @@
+"""The store over SQL: parameters in, rows to values, and what to do when an answer gets lost. It knows no SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from deuz_workers.core.change import Bell, Change, Head, ItemRow, NoteKind, Outcome
+from deuz_workers.core.usage import Budget
+from deuz_workers.errors import RunExistsError, StoreUnavailableError
+from deuz_workers.ports.store import (
+    Answered,
+    Cascade,
+    Created,
+    JournalRow,
+    Known,
+    Loaded,
+    NewRun,
+    NewSwarm,
+    Noted,
+    RunPage,
+    RunQuery,
+    RunStore,
+    ScopeBalance,
+    SwarmSnapshot,
+    TagCost,
+    TaskResult,
+)
+from deuz_workers.store.cursor import read_cursor, write_cursor
+from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Row
+from deuz_workers.store.migrations import check_version
+from deuz_workers.store.parameters import (
+    NOTE_OF_A_CHILD,
+    commit_operation,
+    commit_parameters,
+    create_parameters,
+)
+from deuz_workers.store.rows import (
+    applied_of,
+    balance_of,
+    bell_of,
+    bells_of,
+    head_of,
+    item_of,
+    loaded_of,
+    refusal_of,
+    snapshot_of,
+)
+
+PATIENCE_MS = 5_000
+"""How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
+
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
+_UNKNOWN_EPOCH = Known(epoch=-1, last_seq=-1, step=0)
+
+
+class SqlStore(RunStore):
+    """Runs and swarms in a SQL database."""
+
+    def __init__(
+        self, dialect: Dialect, *, ttl_ms: int = 30_000, patience_ms: int = PATIENCE_MS, now_ms: int | None = None
+    ) -> None:
+        """`ttl_ms`: TTL of leases; work that is rung for at once is swept so much later. `now_ms`: see :attr:`now`."""
+        self.dialect = dialect
+        self.ttl_ms = ttl_ms
+        self.patience_ms = patience_ms
+        self.now = now_ms
+        """Unix milliseconds that stand for the database's clock, None outside tests."""
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    async def create(self, run: NewRun, swarm: NewSwarm | None = None, *, connection: Any = None) -> Created:
+        params = create_parameters(run, swarm, ring_in_ms=self.ttl_ms if connection is None else 0)
+        sought = {"scope": run.scope, "run_id": run.run_id, "idem_key": run.idempotency_key}
+        while True:
+            try:
+                [made] = await self._fetch("create", params, connection)
+            except Clash as clash:
+                raise RunExistsError(f"run '{run.run_id}' cannot be created: {clash}", run_id=run.run_id) from None
+            if made["created"]:
+                return Created(True, run.rid, run.scope, run.run_id, True, "queued")
+            for found in await self._fetch("find_run", sought, connection):
+                # Our own row: an earlier try was applied and its answer got lost.
+                return Created(
+                    created=found["rid"] == run.rid,
+                    rid=found["rid"],
+                    scope=found["scope"],
+                    run_id=found["run_id"],
+                    same_input=found["input_digest"] == run.input_digest,
+                    status=found["status"],
+                )
+            # The row that was in the way is gone again.
+
+    async def load(self, scope: str, run_id: str, known: Known | None = None) -> Loaded | None:
+        known = known or _UNKNOWN_EPOCH
+        rows = await self._fetch(
+            "load",
+            {
+                "scope": scope,
+                "run_id": run_id,
+                "known_epoch": known.epoch,
+                "known_seq": known.last_seq,
+                "known_step": known.step,
+            },
+        )
+        return loaded_of(rows[0]) if rows else None
+
+    async def head(self, scope: str, run_id: str) -> Head | None:
+        rows = await self._fetch("head", {"scope": scope, "run_id": run_id})
+        return head_of(rows[0]) if rows else None
+
+    async def commit(self, change: Change) -> Outcome:
+        operation = commit_operation(change)
+        params = commit_parameters(change, operation, self.ttl_ms)
+        refused_before = False
+        while True:
+            [row] = await self._fetch(operation, params)
+            match row["outcome"]:
+                case "applied":
+                    return applied_of(row)
+                case "conflict" if row["stored_commit_id"] == change.commit_id:
+                    return applied_of({**row, "woken": await self._bells_after(params)})
+                case "again":
+                    pass
+                case "over_budget" if not refused_before:
+                    refused_before = True  # what was settled while the statement waited is seen by the next one
+                case _:
+                    return refusal_of(row)
+
+    async def record_unclean_end(self, rid: UUID, expected: int, back_off_ms: int) -> int | None:
+        rows = await self._fetch("record_unclean_end", {"rid": rid, "expected": expected, "back_off_ms": back_off_ms})
+        return rows[0]["attempts"] if rows else None
+
+    async def park(self, rid: UUID, expected: int, reason: str) -> bool:
+        return bool(await self._fetch("park", {"rid": rid, "expected": expected, "reason": reason}))
+
+    async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:
+        note = {"scope": scope, "run_id": run_id, "kind": kind, "body": body, "note_id": uuid4(), "ttl_ms": self.ttl_ms}
+        while True:
+            try:
+                rows = await self._fetch("add_note", note)
+            except Clash:
+                continue  # a try whose answer got lost was still under way; now it is there to be found
+            return Noted(rows[0]["rid"], rows[0]["seq"], bell_of(rows[0])) if rows else None
+
+    async def answer_item(self, scope: str, run_id: str, item_id: str, answer: str) -> Answered | None:
+        place = {"scope": scope, "run_id": run_id, "item_id": item_id}
+        given = {"answer": answer, "answer_id": uuid4(), "ttl_ms": self.ttl_ms}
+        rows = await self._fetch("answer_item", {**place, **given})
+        if not rows:
+            return None
+        [row] = rows
+        if row["stored"]:
+            return Answered(True, row["open_items"], None, bell_of(row) if row["due"] else None, row["swarm_rid"])
+        winners = await self._fetch("item_answer", {"rid": row["rid"], "item_id": item_id})
+        if winners and winners[0]["answer_id"] == given["answer_id"]:
+            return await self._answered_before(scope, run_id)
+        return Answered(False, row["open_items"], winners[0]["answer"] if winners else None, None, None)
+
+    async def open_items(self, scope: str, run_id: str) -> tuple[ItemRow, ...]:
+        return tuple(map(item_of, await self._fetch("open_items", {"scope": scope, "run_id": run_id})))
+
+    async def sweep(self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None) -> tuple[Bell, ...]:
+        params = {"limit": limit, "ttl_ms": ttl_ms, "queues": None if queues is None else list(queues)}
+        return tuple(map(bell_of, await self._fetch("sweep", params)))
+
+    async def postpone(self, scope: str, run_id: str, in_ms: int) -> None:
+        await self._fetch("postpone", {"scope": scope, "run_id": run_id, "in_ms": in_ms})
+
+    async def journal(self, scope: str, run_id: str, after: int, limit: int) -> tuple[JournalRow, ...]:
+        rows = await self._fetch("journal", {"scope": scope, "run_id": run_id, "after": after, "limit": limit})
+        return tuple(JournalRow(row["seq"], row["body"], row["at_ms"]) for row in rows)
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        before_us, before_rid = read_cursor(query.cursor)
+        rows = await self._fetch(
+            "list_runs",
+            {
+                "scope": query.scope,
+                "status": list(query.status),
+                "kind": list(query.kind),
+                "agent": query.agent,
+                "queue": query.queue,
+                "tag_key": list(query.tags),
+                "tag_value": list(query.tags.values()),
+                "parked": query.parked,
+                "before_us": before_us,
+                "before_rid": before_rid,
+                "limit": query.limit + 1,
+            },
+        )
+        page = rows[: query.limit]
+        more = len(rows) > len(page) > 0
+        return RunPage(tuple(map(head_of, page)), write_cursor(page[-1]["status_at_us"], page[-1]["rid"]) if more else None)
+
+    async def cost_by_tag(self, scope: str | None, key: str) -> tuple[TagCost, ...]:
+        rows = await self._fetch("cost_by_tag", {"scope": scope, "tag_key": key})
+        return tuple(TagCost(row["value"], row["runs"], row["tokens"], row["cost_micros"]) for row in rows)
+
+    # -- swarms --------------------------------------------------------------------------------------------------------
+
+    async def fill_slots(self, swarm_rid: UUID) -> tuple[Bell, ...]:
+        return tuple(map(bell_of, await self._fetch("fill_slots", {"swarm_rid": swarm_rid, "ttl_ms": self.ttl_ms})))
+
+    async def settle_swarm(self, swarm_rid: UUID) -> Bell | None:
+        params = {"swarm_rid": swarm_rid, "ttl_ms": self.ttl_ms, "note_body": NOTE_OF_A_CHILD}
+        rows = await self._fetch("settle_swarm", params)
+        return bell_of(rows[0]) if rows else None
+
+    async def swarms_needing_attention(self, limit: int) -> tuple[UUID, ...]:
+        return tuple(row["rid"] for row in await self._fetch("swarms_needing_attention", {"limit": limit}))
+
+    async def block_downstream(self, swarm_rid: UUID, limit: int) -> Cascade:
+        [row] = await self._fetch("block_downstream", {"swarm_rid": swarm_rid, "limit": limit})
+        return Cascade(row["changed"], (), row["more"])
+
+    async def cancel_tasks(self, swarm_rid: UUID, limit: int) -> Cascade:
+        params = {"swarm_rid": swarm_rid, "limit": limit, "ttl_ms": self.ttl_ms, "note_body": NOTE_OF_A_CHILD}
+        [row] = await self._fetch("cancel_tasks", params)
+        return Cascade(row["changed"], bells_of(row["bells"]), row["more"])
+
+    async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
+        rows = await self._fetch("task_results", {"swarm_rid": swarm_rid, "task_id": task_id})
+        return tuple(TaskResult(row["task_id"], row["status"], row["body"]) for row in rows)
+
+    async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None:
+        rows = await self._fetch("swarm_snapshot", {"swarm_rid": swarm_rid})
+        return snapshot_of(swarm_rid, rows) if rows else None
+
+    # -- budgets -------------------------------------------------------------------------------------------------------
+
+    async def set_budget(self, key: str, limit: Budget) -> None:
+        await self._fetch("set_budget", {"key": key, "tokens": limit.tokens, "micros": limit.usd_micros})
+
+    async def balance(self, key: str) -> ScopeBalance | None:
+        rows = await self._fetch("balance", {"key": key})
+        return balance_of(key, rows[0]) if rows else None
+
+    # -- the database --------------------------------------------------------------------------------------------------
+
+    async def now_ms(self) -> int:
+        return (await self._fetch("now", {}))[0]["now_ms"]
+
+    async def check_schema(self) -> None:
+        check_version(self.dialect.name, await self.dialect.schema_version())
+
+    async def close(self) -> None:
+        await self.dialect.close()
+
+    async def _fetch(self, operation: str, params: Mapping[str, object], connection: Any = None) -> Sequence[Row]:
+        """Run an operation, again and again while the database is away or gave up on it, up to `patience_ms`.
+
+        Every operation may be repeated: those that would do something twice find their own id (a commit's, a note's, a
+        run's), the others do the same once more. In a caller's transaction nothing is repeated.
+        """
+        params = {**params, "now_ms": self.now}
+        if connection is not None:
+            try:
+                return await self.dialect.fetch(operation, params, connection=connection)
+            except (AnswerLost, Contended) as error:
+                raise StoreUnavailableError(f"the caller's transaction failed at '{operation}'; roll it back") from error
+        pause_ms, give_up = _FIRST_PAUSE_MS, time.monotonic() + self.patience_ms / 1_000
+        while True:
+            try:
+                return await self.dialect.fetch(operation, params)
+            except (AnswerLost, Contended, StoreUnavailableError) as error:
+                if time.monotonic() >= give_up:
+                    raise StoreUnavailableError(
+                        f"the database did not answer '{operation}' within {self.patience_ms} ms; it may be offered again",
+                        operation=operation,
+                    ) from error
+            await asyncio.sleep(pause_ms / 1_000)
+            pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
+
+    async def _answered_before(self, scope: str, run_id: str) -> Answered:
+        """What an answer did that was stored although its own answer got lost. A bell too many costs a look."""
+        head = await self.head(scope, run_id)
+        assert head is not None
+        bell = Bell(head.scope, head.run_id, head.queue, head.revision, head.priority, head.agent)
+        return Answered(True, head.open_items, None, bell if head.open_items == 0 else None, head.swarm_rid)
+
+    async def _bells_after(self, params: Mapping[str, object]) -> list[list[object]]:
+        """Bells of the runs that a commit woke whose answer got lost."""
+        if not params.get("wakes"):
+            return []
+        rows = await self._fetch("bells", {"rids": params["wakes"]})
+        return [[row[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")] for row in rows]
