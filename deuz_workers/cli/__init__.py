@@ -1,1 +1,1 @@
-""""""
+"""The `deuz` command: what operators and newcomers type."""

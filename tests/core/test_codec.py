@@ -59,7 +59,7 @@ class Names(pydantic.RootModel[list[str]]):
 
 @pytest.mark.parametrize("name", [*FIELD_REPORT, *MORE])
 def test_value_comes_back_as_it_was(name: str) -> None:
-    """Each value comes back equal and of the same types, also through a TEXT column of SQLite."""
+    """Each value comes back equal and of the same types."""
     value = {**FIELD_REPORT, **MORE}[name]
     text = encode(value)
     assert text.isascii()
