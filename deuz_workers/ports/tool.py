@@ -89,6 +89,7 @@ class Tool(Protocol):
     def project(self, value: object) -> str:
         """Text for the model, made from the raw value.
 
-        Raises `ToolResultError` where the value misses its schema, otherwise whatever the user's code raises.
+        Raises `ToolResultError` where the value misses its schema or `validate_result` refuses it, otherwise whatever the
+        user's `to_model_output` raises. Text of the same value is the same, live or read back from its receipt.
         """
         ...

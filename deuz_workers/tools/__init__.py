@@ -1,1 +1,1 @@
-"""Tools as functions: schemas from annotations, and the context that a tool is called with."""
+"""Tools: Python functions that a model may call. `decorator` makes them, `function` runs them."""

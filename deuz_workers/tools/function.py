@@ -1,0 +1,152 @@
+"""A Python function as a tool."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from types import FunctionType, MethodType
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+from deuz_workers.errors import ConfigurationError, ToolError
+from deuz_workers.ports.model import ToolSpec
+from deuz_workers.ports.tool import ToolContext
+from deuz_workers.tools.arguments import Arguments
+from deuz_workers.tools.options import Options
+from deuz_workers.tools.projection import Projection
+from deuz_workers.tools.signature import without_partial
+from deuz_workers.tools.threads import THREADS, ToolThreads
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+Q = ParamSpec("Q")
+
+Receiver = Literal["instance", "class"]
+
+Enter = Callable[[Callable[..., Any], dict[str, Any], ToolContext], Callable[[], Any]]
+"""From function, converted arguments and context to the call without arguments."""
+
+
+class FunctionTool(Generic[P, R]):
+    """Implements `Tool`, and is called like the function it was made from.
+
+    Made by `tool` and `tool_from_schema`. One made from a method is bound like a method: `shop.buy` is the tool that an agent
+    gets, `Shop.buy` has no `self` and refuses to run.
+    """
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        options: Options,
+        arguments: Arguments,
+        projection: Projection,
+        *,
+        enter: Enter,
+        receiver: Receiver | None = None,
+        threads: ToolThreads = THREADS,
+    ) -> None:
+        functools.update_wrapper(cast(Callable[..., Any], self), function)
+        self._function: Callable[..., R] = function
+        self._is_coroutine = is_coroutine_function(function)
+        self._options = options
+        self._arguments = arguments
+        self._projection = projection
+        self._enter = enter
+        self._receiver: Receiver | None = receiver
+        self._threads = threads
+        self._spec = ToolSpec(options.name, options.description, arguments.schema)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> FunctionTool[P, R]: ...
+    @overload
+    def __get__(self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> FunctionTool[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool[Any, R]:
+        receiver = owner if self._receiver == "class" else instance
+        if self._receiver is None or receiver is None:
+            return self
+        bound = copy.copy(self)
+        bound.__dict__.update(_function=MethodType(self._function, receiver), _receiver=None)
+        return bound
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self._options.name
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    @property
+    def replay(self) -> Literal["idempotent"] | None:
+        return self._options.replay
+
+    @property
+    def timeout_ms(self) -> int | None:
+        return self._options.timeout_ms
+
+    @property
+    def has_projection(self) -> bool:
+        return not self._projection.is_plain
+
+    @property
+    def max_result_bytes(self) -> int:
+        return self._options.max_result_bytes
+
+    def needs_approval(self, arguments: Mapping[str, object]) -> bool:
+        """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""
+        asked = self._options.needs_approval
+        if isinstance(asked, bool):
+            return asked
+        try:
+            return bool(asked(self._arguments.with_defaults(arguments)))
+        except Exception:  # noqa: BLE001 - APR-002: whoever cannot say that it is safe needs a person
+            return True
+
+    def validate(self, arguments: Mapping[str, object]) -> None:
+        """Raises ToolArgumentsError, which tells the model what to change and repeats no value."""
+        self._arguments.converted(arguments)
+
+    def project(self, value: object) -> str:
+        return self._projection.text(value)
+
+    async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
+        """Call the function with converted arguments: a coroutine function on the loop, any other in a thread.
+
+        What it raises comes out as it is, except what would end more than this call: SystemExit, KeyboardInterrupt from a
+        thread, and a cancellation that nobody asked for become a ToolError. Cancelling ends an async function; a sync one
+        goes on in its thread, where it can see `context.signal`, and its outcome is dropped.
+
+        Raises: ToolArgumentsError, before anything is called.
+        """
+        if self._receiver is not None:
+            raise ConfigurationError(
+                f"tool '{self.name}' is a method; give the agent the one of an instance: instance.{self.name}"
+            )
+        call = self._enter(self._function, self._arguments.converted(arguments), context)
+        try:
+            result = await call() if self._is_coroutine else await self._threads.call(self.name, call)
+            # A plain function around a coroutine function returns its coroutine, which belongs on the loop.
+            return await cast(Awaitable[object], result) if inspect.isawaitable(result) else result
+        except SystemExit as error:  # raised in a task it would end the loop, and every run of the process
+            raise ToolError(f"the tool '{self.name}' raised SystemExit; tools end by returning", tool=self.name) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling() == 0:
+                raise ToolError(f"the tool '{self.name}' waited for something that was cancelled", tool=self.name) from error
+            raise
+
+
+def is_coroutine_function(function: Any) -> bool:
+    function = without_partial(function)
+    if not isinstance(function, FunctionType | MethodType) and callable(function):
+        function = function.__call__
+    return inspect.iscoroutinefunction(function)

@@ -1,0 +1,45 @@
+"""What a tool's author decides about it, apart from the function."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from deuz_workers.errors import ConfigurationError
+
+MAX_RESULT_BYTES = 5_000_000
+"""Results are rows of a database and messages to a model; what is larger belongs into files or objects of its own."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What OpenAI and Anthropic accept as the name of a tool (API references, function.name and tools[].name)."""
+
+NeedsApproval = bool | Callable[[Mapping[str, Any]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Raises ConfigurationError for a value that cannot be meant."""
+
+    name: str
+    description: str
+    replay: Literal["idempotent"] | None = None
+    needs_approval: NeedsApproval = False
+    timeout_ms: int | None = None
+    max_result_bytes: int = MAX_RESULT_BYTES
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"a tool cannot be called {self.name!r}: 1 to 64 letters, digits, '_' and '-'; give it another with name="
+            )
+        if self.replay not in (None, "idempotent"):
+            raise ConfigurationError(f"tool '{self.name}': replay is 'idempotent' or not given, not {self.replay!r}")
+        asked = self.needs_approval
+        if not isinstance(asked, bool) and (not callable(asked) or inspect.iscoroutinefunction(asked)):
+            raise ConfigurationError(f"tool '{self.name}': needs_approval is True, False or a plain function of the arguments")
+        for option, value in (("timeout_ms", self.timeout_ms), ("max_result_bytes", self.max_result_bytes)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigurationError(f"tool '{self.name}': {option} is a whole number from 1, not {value!r}")
