@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Literal
 
-from deuz_workers.ports.leases import Gone, Held, Lease, Peek, Released, Renewed, Young
+from deuz_workers.ports.leases import Gone, Lease, Peek, Released, Renewed
 
 
 class LyingLeases:
@@ -23,9 +23,7 @@ class LyingLeases:
         self._predecessor: Literal["none", "lapsed"] = predecessor
         self._tokens = count(1)
 
-    async def acquire(
-        self, key: str, owner: str, ttl_ms: int, *, revision: int = 0, force: bool = False
-    ) -> Lease | Held | Young:
+    async def acquire(self, key: str, owner: str, ttl_ms: int, *, revision: int = 0, force: bool = False) -> Lease:
         return Lease(key, owner, next(self._tokens), "lie", ttl_ms, self._predecessor, revision)
 
     async def release(self, lease: Lease) -> Released | Gone:
