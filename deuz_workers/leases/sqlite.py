@@ -73,6 +73,10 @@ class SqliteLeases:
             return SqliteRenewer(self._process().table, shared=True)
         return SqliteRenewer(LeaseTable(self._path, self._clock, timeout_ms), shared=False)
 
+    async def forget(self) -> None:
+        """Everything is forgotten, as by a flush of Redis, and the memory is young: for simulations of just that."""
+        await self._run(LeaseTable.forget)
+
     async def close(self) -> None:
         """Connection and thread of this process are gone, and with them what was in memory."""
         process = self._processes.pop(os.getpid(), None)

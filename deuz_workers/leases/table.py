@@ -122,6 +122,11 @@ class LeaseTable:
             ms_left = None if found is None or found[0] <= at.now_ms else found[0] - at.now_ms
             return Peek(ms_left, at.now_ms - at.born_ms)
 
+    def forget(self) -> None:
+        with self._transaction() as at:
+            for table in ("lease", "lease_cancel", "lease_memory"):
+                at.sql.execute(f"delete from {table}")  # noqa: S608 - names of our own
+
     def close(self) -> None:
         """The connection is closed; the next call would open a new one."""
         with self._lock:
