@@ -49,7 +49,7 @@ class ModelReply:
     finish_reason: FinishReason
     usage: Usage | None
     model: str
-    """Name that prices are looked up by, as the provider reported it."""
+    """`provider:model` with the model as the provider reported it: the name that prices are looked up by."""
 
 
 OnText = Callable[[str], None]

@@ -43,7 +43,7 @@ class MockModel:
     def __init__(
         self, script: Sequence[Entry], *, model: str = "scripted", usage: Usage = DEFAULT_USAGE, clock: Clock | None = None
     ) -> None:
-        """`model`: the name that prices are looked up by. `usage`: of every reply that names no other."""
+        """`model`: second half of `name`, which prices are looked up by too. `usage`: of every reply that names no other."""
         self._script: Sequence[Entry] | Answer = tuple(script)
         self._model = model
         self._usage = usage
@@ -82,7 +82,7 @@ class MockModel:
         await self._deliver(scripted, request.timeout_ms, on_text)
         if scripted.error is not None:
             raise copy.copy(scripted.error)
-        return finished(scripted, turn=turn, model=self._model, default_usage=self._usage)
+        return finished(scripted, turn=turn, model=self.name, default_usage=self._usage)
 
     async def close(self) -> None:
         """Nothing is held."""

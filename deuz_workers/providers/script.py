@@ -148,11 +148,5 @@ def finished(scripted: ScriptedReply, *, turn: int, model: str, default_usage: U
 
 
 def _tool_use(made: ScriptedCall, own_id: str) -> ToolUsePart:
-    provider_id = own_id if made.provider_id is None else made.provider_id
-    return ToolUsePart(
-        call_id=provider_id,
-        name=made.name,
-        arguments=made.arguments,
-        raw_arguments=made.raw_arguments,
-        provider_call_id=provider_id or None,
-    )
+    call_id = own_id if made.provider_id is None else made.provider_id
+    return ToolUsePart(call_id, made.name, made.arguments, made.raw_arguments)

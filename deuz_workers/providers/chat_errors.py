@@ -1,0 +1,95 @@
+"""What a failed chat completion means: which error, whether it was paid for, whether it can succeed later; pure.
+
+Vendor facts, read 2026-11 from https://platform.openai.com/docs/guides/error-codes: 429 is either `rate_limit_exceeded`, which
+passes, or of the type `insufficient_quota` (codes such as `credit_balance_exhausted`, `project_spend_limit_exceeded`), which
+does not pass by waiting; both, like 503, are refused before the model runs, hence unbilled. Of a 500, 502 or 504, a gateway's
+above all, nobody knows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from deuz_workers.errors import (
+    ModelAuthenticationError,
+    ModelError,
+    ModelRateLimitedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+
+QUOTA_WORDS = ("insufficient_quota", "credit_balance", "spend_limit", "usage_limit", "billing")
+UNBILLED_OUTAGES = frozenset({503, 529})
+"""529 is what some providers answer when overloaded."""
+
+_CODE = re.compile(r"[a-z0-9_.]{1,60}")
+"""What a vendor's code looks like. Keys have upper case or dashes, prompts have blanks: neither gets into an error by this."""
+
+
+def status_failure(status: int, body: bytes, *, host: str, retry_after_ms: int | None) -> ModelError:
+    """The error for an HTTP status other than 200.
+
+    Of the body only the vendor's code is kept; its text may quote the prompt.
+    """
+    kind, code = _codes(body)
+    where = f"{host} answered {status}" + (f" ({code})" if code else "")
+    fields: dict[str, Any] = {"status": status}
+    if code:
+        fields["provider_code"] = code
+    if status == 402 or (status == 429 and any(word in f"{kind} {code}" for word in QUOTA_WORDS)):
+        return ModelRequestError(f"{where}: the account has no quota left; add credit", code="insufficient_quota", **fields)
+    if status == 429:
+        return ModelRateLimitedError(f"{where}: too many requests", retry_after_ms=retry_after_ms, **fields)
+    if status in (401, 403):
+        return ModelAuthenticationError(f"{where}: check the API key and the base URL", **fields)
+    if status == 408:
+        return ModelTimeoutError(where, retry_after_ms=retry_after_ms, **fields)
+    if status >= 500 or status == 409:
+        billed = "no" if status in UNBILLED_OUTAGES else "unknown"
+        return ModelUnavailableError(where, billed=billed, retry_after_ms=retry_after_ms, **fields)
+    if status < 400:
+        return ModelRequestError(f"{where} instead of a completion; check the base URL", **fields)
+    return ModelRequestError(f"{where}: it refused the request", **fields)
+
+
+def reported_failure(chunk: Mapping[str, Any]) -> ModelError:
+    """The error that a chunk or body reports under status 200: work had begun, so what was paid is unknown whatever it says."""
+    kind, code = _codes_of(chunk)
+    named = f" ({code or kind})" if code or kind else ""
+    fields: dict[str, Any] = {"provider_code": code or kind} if code or kind else {}
+    if code == "429" or "rate_limit" in f"{kind} {code}":
+        return ModelRateLimitedError(f"the provider broke the reply off{named}", billed="unknown", **fields)
+    if code[:1] == "4" or "invalid_request" in f"{kind} {code}":
+        return ModelRequestError(f"the provider refused the request{named}", billed="unknown", **fields)
+    return ModelUnavailableError(f"the provider broke the reply off{named}", **fields)
+
+
+def wrong_type(host: str, content_type: str) -> ModelResponseError:
+    shown = content_type if re.fullmatch(r"[a-z0-9.+/-]{1,80}", content_type) else "something without a media type"
+    return ModelResponseError(f"{host} answered with {shown} instead of a completion; check the base URL")
+
+
+def names_stream_options(body: bytes) -> bool:
+    """Whether a refusal is about `stream_options`, which older servers do not know."""
+    return b"stream_options" in body or b"include_usage" in body
+
+
+def _codes(body: bytes) -> tuple[str, str]:
+    try:
+        record: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return "", ""
+    return _codes_of(cast(Mapping[str, Any], record)) if isinstance(record, dict) else ("", "")
+
+
+def _codes_of(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Type and code of an error body, empty where missing or where they do not look like one."""
+    inner = record.get("error")
+    error = cast(Mapping[str, Any], inner) if isinstance(inner, dict) else record
+    kind, code = (str(error.get(name) or "") for name in ("type", "code"))
+    return (kind if _CODE.fullmatch(kind) else "", code if _CODE.fullmatch(code) else "")

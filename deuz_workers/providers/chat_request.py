@@ -1,0 +1,210 @@
+"""A model request as the body of an OpenAI-compatible chat completion; pure.
+
+Vendor facts, read 2026-11 from https://platform.openai.com/docs/api-reference/chat/create unless another source stands beside
+them:
+
+* `max_completion_tokens` replaced `max_tokens`, which OpenAI's reasoning models refuse and which most other servers know alone;
+* `stream_options.include_usage` asks for a last chunk with the usage; OpenAI sends none without it;
+* DeepSeek's thinking mode refuses (400) a later turn whose assistant messages with calls lack their `reasoning_content`
+  (https://api-docs.deepseek.com/guides/thinking_mode), while its older models refuse turns that carry one: hence a setting;
+* Gemini's OpenAI surface wants `extra_content` of a call (its thought signature) back unchanged
+  (https://ai.google.dev/gemini-api/docs/thought-signatures).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from deuz_workers.core.messages import (
+    ImagePart,
+    Message,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+)
+from deuz_workers.errors import ModelRequestError
+from deuz_workers.ports.model import ModelRequest, ToolSpec
+from deuz_workers.providers.pairing import check_pairs
+
+MaxTokensField = Literal["max_completion_tokens", "max_tokens"]
+
+OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "tool_choice", "n"})
+"""What `extra` may not set: the client's reading of the reply depends on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one server wants its requests."""
+
+    author: str
+    """Identity of the model that reads the request; only metadata that it wrote itself goes back to it."""
+    model: str
+    max_tokens_field: MaxTokensField = "max_completion_tokens"
+    stream: bool = True
+    stream_usage: bool = True
+    replay_reasoning: bool = False
+    """Send earlier thoughts back, in the field that they came in."""
+
+    @property
+    def asks_for_usage(self) -> bool:
+        return self.stream and self.stream_usage
+
+
+def build_body(request: ModelRequest, dialect: Dialect) -> dict[str, Any]:
+    """The body as plain data.
+
+    Raises: `ModelRequestError`, for calls that are not answered one to one (see `check_pairs`), for parts that have no place in
+    a message of that role, and for `extra` fields that are the client's own.
+    """
+    check_pairs(request.messages)
+    body: dict[str, Any] = {"model": dialect.model, "messages": _messages(request.messages, dialect)}
+    if request.tools:
+        body["tools"] = [_tool(spec) for spec in request.tools]
+        if request.tool_choice != "auto":
+            body["tool_choice"] = request.tool_choice
+    if request.max_output_tokens is not None:
+        body[dialect.max_tokens_field] = request.max_output_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if dialect.stream:
+        body["stream"] = True
+        if dialect.asks_for_usage:
+            body["stream_options"] = {"include_usage": True}
+    if taken := sorted(OWN_FIELDS & request.extra.keys()):
+        raise ModelRequestError(f"extra may not set {', '.join(taken)}; use the field of the request")
+    return body | dict(request.extra)
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """The body as JSON in UTF-8. NUL travels as an escape; a lone surrogate, which UTF-8 cannot say and servers refuse as an
+    escape, becomes U+FFFD.
+
+    Raises: `ModelRequestError`, for a value that JSON cannot carry, naming its type.
+    """
+    try:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        # A TypeError of json names a type; a ValueError may quote the value.
+        reason = str(error) if isinstance(error, TypeError) else "NaN, an infinity or endless nesting"
+        raise ModelRequestError(f"the request is no JSON: {reason}; look at extra and the tool schemas") from None
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
+
+
+def arguments_text(arguments: Mapping[str, object]) -> str:
+    """Arguments as a model of this family writes them itself, so that a replayed turn hits the provider's prompt cache."""
+    return json.dumps(dict(arguments), ensure_ascii=False, separators=(",", ":"))
+
+
+def _messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    wire_ids: dict[str, str] = {}
+    for message in messages:
+        match message.role:
+            case "system":
+                made.append({"role": "system", "content": _only_text(message)})
+            case "user":
+                made.append({"role": "user", "content": _user_content(message)})
+            case "assistant":
+                wire_ids = _wire_ids(message)
+                made.append(_assistant(message, wire_ids, dialect))
+            case "tool":
+                made.extend(_result(part, wire_ids) for part in message.parts)
+    return made
+
+
+def _wire_ids(message: Message) -> dict[str, str]:
+    """What each call is called on the wire: the provider's own id where that names one call of the turn, else ours."""
+    sent = [use.provider_call_id for use in message.tool_uses]
+    return {
+        use.call_id: use.provider_call_id if use.provider_call_id and sent.count(use.provider_call_id) == 1 else use.call_id
+        for use in message.tool_uses
+    }
+
+
+def _only_text(message: Message) -> str:
+    for part in message.parts:
+        if not isinstance(part, TextPart):
+            raise _misplaced(part, message.role)
+    return message.text
+
+
+def _user_content(message: Message) -> str | list[dict[str, Any]]:
+    if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
+        return message.parts[0].text
+    content: list[dict[str, Any]] = []
+    for part in message.parts:
+        match part:
+            case TextPart(text):
+                content.append({"type": "text", "text": text})
+            case ImagePart():
+                content.append({"type": "image_url", "image_url": {"url": _image_url(part)}})
+            case _:
+                raise _misplaced(part, message.role)
+    return content
+
+
+def _image_url(part: ImagePart) -> str:
+    if part.data is not None:
+        return f"data:{part.media_type};base64,{base64.b64encode(part.data).decode('ascii')}"
+    if part.url is None:
+        raise ModelRequestError("an image has neither data nor url; give one of them")
+    return part.url
+
+
+def _assistant(message: Message, wire_ids: Mapping[str, str], dialect: Dialect) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": "assistant", "content": message.text}
+    calls: list[dict[str, Any]] = []
+    for part in message.parts:
+        match part:
+            case TextPart():
+                pass
+            case ReasoningPart(text, provider):
+                field = provider.get("field")
+                if dialect.replay_reasoning and provider.get("author") == dialect.author and isinstance(field, str):
+                    made[field] = made.get(field, "") + text
+            case ToolUsePart():
+                calls.append(_call(part, wire_ids[part.call_id], dialect))
+            case _:
+                raise _misplaced(part, message.role)
+    if calls:
+        made["tool_calls"] = calls
+        # The API documents null beside calls; an empty string there is refused by some servers.
+        made["content"] = message.text or None
+    return made
+
+
+def _call(part: ToolUsePart, wire_id: str, dialect: Dialect) -> dict[str, Any]:
+    own = part.provider if part.provider.get("author") == dialect.author else {}
+    written = own.get("arguments")
+    if not isinstance(written, str):
+        written = part.raw_arguments or "" if part.arguments is None else arguments_text(part.arguments)
+    made: dict[str, Any] = {"id": wire_id, "type": "function", "function": {"name": part.name, "arguments": written}}
+    if "extra_content" in own:
+        made["extra_content"] = own["extra_content"]
+    return made
+
+
+def _result(part: Part, wire_ids: Mapping[str, str]) -> dict[str, Any]:
+    if not isinstance(part, ToolResultPart):
+        raise _misplaced(part, "tool")
+    return {"role": "tool", "tool_call_id": wire_ids[part.call_id], "content": part.text}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)},
+    }
+
+
+def _misplaced(part: Part, role: str) -> ModelRequestError:
+    return ModelRequestError(f"a {type(part).__name__} has no place in a {role} message of a chat completion")

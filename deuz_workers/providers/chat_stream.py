@@ -1,0 +1,168 @@
+"""A streamed chat completion, put together to the shape of one that came whole; pure.
+
+Whole is a stream that said `[DONE]`, or whose body ended by its own framing after a finish reason. Anything less is void: no
+part of it becomes a reply, so that no tool runs on arguments that were cut off.
+
+Vendor facts, read 2026-11: with `include_usage` the last chunk has empty `choices` (some servers send null) and the usage
+(https://platform.openai.com/docs/api-reference/chat/streaming); a failure in the middle is a chunk with `error`. Entries of
+`tool_calls` carry an `index`, but servers exist that omit it and servers that send 0 for every call
+(github.com/sgl-project/sglang/issues/7117, github.com/huggingface/smolagents/pull/1958).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from deuz_workers.errors import ModelResponseError
+from deuz_workers.providers.chat_errors import reported_failure
+from deuz_workers.providers.chat_reply import REASONING_FIELDS, joined, read_arguments, text_of
+from deuz_workers.providers.sse import ServerEvent
+
+DONE = "[DONE]"
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    index: int | None
+    call_id: str = ""
+    name: str = ""
+    written: str = ""
+    whole: dict[str, Any] | None = None
+    """Arguments that came as an object."""
+    extra_content: object = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.whole is not None or (bool(self.written) and read_arguments(self.written) is not None)
+
+    def as_record(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": self.written if self.whole is None else self.whole}
+        return {"id": self.call_id, "type": "function", "function": function, "extra_content": self.extra_content}
+
+
+class ChatStream:
+    """Takes the events of one stream in order."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._texts: list[str] = []
+        self._refusals: list[str] = []
+        self._thoughts: list[str] = []
+        self._thought_field: str | None = None
+        self._calls: list[_Call] = []
+        self._finish_reason: str | None = None
+        self._usage: object = None
+        self._model: object = None
+        self._half_pair = ""
+
+    def take(self, event: ServerEvent) -> str:
+        """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
+
+        Raises: `ModelResponseError`, for an event that is no chunk; the failure that an `error` chunk reports.
+        """
+        if event.data.strip() == DONE:
+            self.is_done = True
+            return ""
+        try:
+            chunk: object = json.loads(event.data)
+        except (ValueError, RecursionError):
+            raise ModelResponseError("the stream has an event that is no JSON") from None
+        if not isinstance(chunk, dict):
+            raise ModelResponseError("the stream has an event that is no object")
+        record = cast(Mapping[str, Any], chunk)
+        if record.get("error") or event.name == "error":
+            raise reported_failure(record)
+        self._usage = record.get("usage") or self._usage
+        self._model = record.get("model") or self._model
+        choices = record.get("choices")
+        choice: object = choices[0] if isinstance(choices, list) and choices else None
+        return self._take_choice(cast(Mapping[str, Any], choice)) if isinstance(choice, dict) else ""
+
+    def completion(self) -> dict[str, Any] | None:
+        """The completion as if it had come whole; None while the stream is not."""
+        if not self.is_done and not self._finish_reason:
+            return None
+        if not self._finish_reason:
+            if not (self._texts or self._refusals or self._calls):
+                raise ModelResponseError("the stream ended without an answer")
+            if not all(call.is_complete for call in self._calls):
+                raise ModelResponseError("the stream ended without a finish reason, in the middle of a tool call")
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(self._texts),
+            "refusal": "".join(self._refusals),
+            "tool_calls": [call.as_record() for call in self._calls],
+        }
+        if self._thought_field is not None:
+            message[self._thought_field] = "".join(self._thoughts)
+        choice = {"index": 0, "message": message, "finish_reason": self._finish_reason}
+        return {"model": self._model, "choices": [choice], "usage": self._usage}
+
+    def _take_choice(self, choice: Mapping[str, Any]) -> str:
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._finish_reason = reason
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            return ""
+        given = cast(Mapping[str, Any], delta)
+        for field in REASONING_FIELDS:
+            thought = given.get(field)
+            # A server in transition sends the same thought under both names: the first one seen is the stream's.
+            if isinstance(thought, str) and thought and self._thought_field in (None, field):
+                self._thought_field = field
+                self._thoughts.append(thought)
+        if isinstance(refusal := given.get("refusal"), str):
+            self._refusals.append(refusal)
+        calls = given.get("tool_calls")
+        if isinstance(calls, list):
+            self._take_calls([cast(Mapping[str, Any], entry) for entry in cast(list[Any], calls) if isinstance(entry, dict)])
+        text = text_of(given.get("content"))
+        if not text:
+            return ""
+        self._texts.append(text)
+        return self._whole_pairs(text)
+
+    def _take_calls(self, entries: list[Mapping[str, Any]]) -> None:
+        touched: list[_Call] = []
+        for entry in entries:
+            function = entry.get("function")
+            given = cast(Mapping[str, Any], function if isinstance(function, dict) else {})
+            index, call_id, name = entry.get("index"), entry.get("id"), given.get("name")
+            index = index if isinstance(index, int) else None
+            call_id = call_id if isinstance(call_id, str) else ""
+            name = name if isinstance(name, str) else ""
+            written = given.get("arguments")
+            call = self._call_at(index)
+            if call is None or self._is_next(call, call_id, name, bool(written), touched):
+                call = _Call(index)
+                self._calls.append(call)
+            touched.append(call)
+            call.call_id = call.call_id or call_id
+            call.name = call.name or name
+            if isinstance(written, dict):
+                call.whole = cast(dict[str, Any], written)
+            elif isinstance(written, str):
+                call.written += written
+            call.extra_content = entry.get("extra_content") or call.extra_content
+
+    def _call_at(self, index: int | None) -> _Call | None:
+        """The newest call under that index; without an index the newest of all."""
+        return next((call for call in reversed(self._calls) if index is None or call.index == index), None)
+
+    @staticmethod
+    def _is_next(call: _Call, call_id: str, name: str, has_arguments: bool, touched: list[_Call]) -> bool:
+        """Whether an entry under the index of `call`, or under none, begins another call instead of going on with it."""
+        if call_id and call.call_id and call_id != call.call_id:
+            return True
+        if not name or not call.name:
+            return False
+        return call in touched or (has_arguments and call.is_complete)
+
+    def _whole_pairs(self, text: str) -> str:
+        text = self._half_pair + text
+        self._half_pair = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        return joined(text[:-1] if self._half_pair else text)

@@ -1,0 +1,221 @@
+"""HTTP for model providers: the only module that names the HTTP library.
+
+Its exceptions end here and become the `ModelError` family. What is raised names the host and the kind of failure, never a key,
+a URL with its query, a header or a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import functools
+import os
+import ssl
+import time
+import weakref
+from collections.abc import AsyncGenerator, Generator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import httpx
+
+from deuz_workers.errors import ConfigurationError, ModelError, ModelResponseError, ModelTimeoutError, ModelUnavailableError
+
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+"""A reply above this is no answer of a model; without a bound one broken server fills the memory of a worker."""
+DRAIN_MS = 250
+"""After the last event a server has this long to end the body, which gives the connection back for the next call."""
+REFUSAL_MS = 5_000
+REFUSAL_BYTES = 64 * 1024
+KEPT_CONNECTIONS = 100
+KEEP_ALIVE_S = 30.0
+"""Below the idle limits of common load balancers (60 s and more), so that a kept connection is rarely a dead one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits of one try, in milliseconds; the whole call is bounded by the request's `timeout_ms`.
+
+    Reasoning models are silent for minutes, before the first byte and between chunks; hence the generous defaults.
+    """
+
+    connect_ms: int = 10_000
+    first_byte_ms: int = 300_000
+    """From the request until the status line and headers have arrived."""
+    between_chunks_ms: int = 300_000
+
+
+@contextlib.asynccontextmanager
+async def within(limit_ms: float | None, what: str) -> AsyncGenerator[None]:
+    """End the block after `limit_ms` with `ModelTimeoutError(what)`; None for no limit. A cancellation stays one."""
+    scope = asyncio.timeout(None if limit_ms is None else limit_ms / 1000)
+    try:
+        async with scope:
+            yield
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise ModelTimeoutError(what) from None
+
+
+class HttpReply:
+    """Status and headers of a reply whose body is still on its way."""
+
+    def __init__(self, response: httpx.Response, host: str, timeouts: Timeouts) -> None:
+        self._response = response
+        self.host = host
+        self._timeouts = timeouts
+
+    @property
+    def status(self) -> int:
+        return self._response.status_code
+
+    @property
+    def content_type(self) -> str:
+        """Media type in lower case, without parameters; empty where the server gave none."""
+        return self.header("content-type").partition(";")[0].strip().lower()
+
+    def header(self, name: str) -> str:
+        """Empty where it is missing."""
+        return str(self._response.headers.get(name, ""))
+
+    async def chunks(self, max_bytes: int = MAX_REPLY_BYTES) -> AsyncGenerator[bytes]:
+        """The body as it arrives. Raises `ModelTimeoutError` between chunks, `ModelUnavailableError` where it is cut off."""
+        silent = f"{self.host} sent nothing for {self._timeouts.between_chunks_ms} ms in the middle of its reply"
+        size_bytes = 0
+        async with contextlib.aclosing(cast(AsyncGenerator[bytes], self._response.aiter_bytes())) as body:
+            while True:
+                with _translated(self.host):
+                    async with within(self._timeouts.between_chunks_ms, silent):
+                        chunk = await anext(body, None)
+                if chunk is None:
+                    return
+                size_bytes += len(chunk)
+                if size_bytes > max_bytes:
+                    raise ModelResponseError(f"{self.host} sent more than {max_bytes} bytes in one reply")
+                yield chunk
+
+    async def beginning(self) -> bytes:
+        """What arrives soon of the body of a refusal, at most 64 KiB; nothing that goes wrong hides the refusal itself."""
+        read = bytearray()
+        with contextlib.suppress(ModelError):
+            limit = within(REFUSAL_MS, "the refusal is known; its reason is not waited for")
+            async with limit, contextlib.aclosing(self.chunks()) as chunks:
+                async for chunk in chunks:
+                    read += chunk
+                    if len(read) > REFUSAL_BYTES:
+                        break
+        return bytes(read[:REFUSAL_BYTES])
+
+    async def body(self, max_bytes: int = MAX_REPLY_BYTES) -> bytes:
+        async with contextlib.aclosing(self.chunks(max_bytes)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+
+class HttpPool:
+    """Connections to one provider: one client per event loop and process, made when first needed.
+
+    A connection belongs to the loop it was opened on, and after a fork to the parent; both are looked at on every call.
+    """
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, httpx.AsyncClient]]
+        self._clients = weakref.WeakKeyDictionary()
+
+    @contextlib.asynccontextmanager
+    async def post(self, url: str, *, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpReply]:
+        """Send one POST. Leaving the block closes a connection whose reply was not read to its end, and at once.
+
+        Raises: `ModelUnavailableError` and `ModelTimeoutError`; with `billed` `no` where the request was not sent.
+        """
+        client = self._client()
+        request = client.build_request("POST", url, headers=dict(headers), content=body)
+        host = request.url.host
+        silent = f"{host} did not begin to answer within {self._timeouts.first_byte_ms} ms"
+        with _translated(host):
+            async with within(self._timeouts.first_byte_ms, silent):
+                response = await client.send(request, stream=True)
+        try:
+            yield HttpReply(response, host, self._timeouts)
+        finally:
+            with _translated(host):
+                await response.aclose()
+
+    async def close(self) -> None:
+        """Close the connections of the running loop; the next call opens new ones."""
+        pid, client = self._clients.pop(asyncio.get_running_loop(), (0, None))
+        if client is not None and pid == os.getpid():
+            await client.aclose()
+
+    def _client(self) -> httpx.AsyncClient:
+        loop, here = asyncio.get_running_loop(), os.getpid()
+        pid, client = self._clients.get(loop, (0, None))
+        if client is None or pid != here or client.is_closed:
+            # A client of the parent process is dropped, not closed: its sockets are the parent's.
+            client = httpx.AsyncClient(
+                verify=_tls(),
+                # Only connecting is left to the library; the other limits are `within` blocks, which can tell phases apart.
+                timeout=httpx.Timeout(None, connect=self._timeouts.connect_ms / 1000),
+                limits=httpx.Limits(
+                    max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S
+                ),
+            )
+            self._clients[loop] = (here, client)
+        return client
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates costs 20 ms."""
+    return httpx.create_ssl_context()
+
+
+@contextlib.contextmanager
+def _translated(host: str) -> Generator[None]:
+    """Exceptions of the library, and of the sockets below it, as ours; the originals hold the request and are let go."""
+    try:
+        yield
+    except httpx.ConnectTimeout:
+        raise ModelTimeoutError(f"{host} did not accept a connection in time", billed="no") from None
+    except (httpx.ConnectError, httpx.ProxyError) as error:
+        raise ModelUnavailableError(f"{host} cannot be reached ({type(error).__name__})", billed="no") from None
+    except httpx.DecodingError:
+        raise ModelResponseError(f"{host} sent a body that is not encoded as its headers say") from None
+    except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+        raise ModelUnavailableError(f"{host} broke the connection off ({type(error).__name__})") from None
+
+
+def check_base_url(base_url: str) -> str:
+    """The URL without a slash at its end. Raises: `ConfigurationError`, naming what is wrong without repeating the URL."""
+    try:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
+        raise ConfigurationError("base_url is no URL; it looks like https://host/v1") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigurationError("base_url needs a scheme and a host; it looks like https://host/v1")
+    if url.query or url.fragment or url.userinfo:
+        raise ConfigurationError("base_url takes no query, fragment or password; pass secrets as api_key or headers")
+    return base_url.rstrip("/")
+
+
+def retry_after_ms(header: str, header_ms: str, now_s: float | None = None) -> int | None:
+    """What a provider asked to wait, in milliseconds and at least 0; None where it did not say, or nothing readable.
+
+    Args: `header`, the value of `Retry-After`: seconds, with or without a fraction, or an HTTP date (RFC 9110, 10.2.3).
+    `header_ms`, the value of `retry-after-ms`, which Azure and OpenAI send beside it and which is the finer of the two
+    (openai-python 1.x and later read it first). `now_s`, Unix time that a date is compared with.
+    """
+    for text, unit_ms in ((header_ms, 1.0), (header, 1000.0)):
+        try:
+            asked_ms = float(text) * unit_ms
+        except ValueError:
+            continue
+        if 0 <= asked_ms < float("inf"):
+            return round(asked_ms)
+    try:
+        moment = email.utils.parsedate_to_datetime(header)
+    except (TypeError, ValueError):
+        return None
+    return max(0, round((moment.timestamp() - (time.time() if now_s is None else now_s)) * 1000))
