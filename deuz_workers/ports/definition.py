@@ -49,6 +49,8 @@ class ReducerDefinition:
     replay_safe: bool = True
     """A reducer that dies half way runs again; False: its task waits for reconciliation instead."""
     timeout_ms: int = 900_000
+    max_result_bytes: int = 5_000_000
+    """Encoded size above which the value is refused."""
 
 
 class Registry(Protocol):

@@ -74,6 +74,11 @@ class Tool(Protocol):
         """Encoded size above which the result is refused as a tool error."""
         ...
 
+    @property
+    def has_predicate(self) -> bool:
+        """`needs_approval` runs code of the user's, which may wait."""
+        ...
+
     def needs_approval(self, arguments: Mapping[str, object]) -> bool:
         """A predicate of the user's that raises counts as True."""
         ...

@@ -1,0 +1,242 @@
+"""The engine: one step of one run, from claim to ring (architecture D2)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal
+
+from deuz_workers.core.change import Bell, Head
+from deuz_workers.core.history import History
+from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.run import read_run
+from deuz_workers.engine.binding import Bindings
+from deuz_workers.engine.committer import Committer, StepOver
+from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.hold import Hold
+from deuz_workers.engine.leg import Leg, LegEnd
+from deuz_workers.engine.stop import Stop
+from deuz_workers.errors import (
+    CheckpointVersionError,
+    CodecError,
+    LeaseStoreUnavailableError,
+    StoreUnavailableError,
+)
+from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
+from deuz_workers.ports.leases import Gone, Lease, Young
+from deuz_workers.ports.store import Loaded
+
+log = logging.getLogger(__name__)
+
+StepEnd = (
+    LegEnd
+    | Literal[
+        "idle",
+        "held",
+        "young",
+        "unknown_run",
+        "nobody",
+        "other_build",
+        "unreadable",
+        "over",
+        "unreachable",
+        "crashed",
+        "refused",
+    ]
+)
+"""How a step ended. `over`: the run is somebody else's now; `nobody`: this process does not know its agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    end: StepEnd
+    bells: tuple[Bell, ...] = ()
+    """What was rung after the lease was given back."""
+
+
+class Engine:
+    """Runs steps on the loop it is used from. One per process."""
+
+    def __init__(self, gear: Gear) -> None:
+        self.gear = gear
+        self._stops: set[Stop] = set()
+        self._draining = False
+        self._bindings = Bindings()
+
+    @property
+    def running_steps(self) -> int:
+        return len(self._stops)
+
+    def drain(self) -> None:
+        """Take no new step, and no further turn in the ones that run."""
+        self._draining = True
+        for stop in self._stops:
+            stop.drain()
+
+    def abort_model_calls(self) -> None:
+        """The grace period of a drain is over: end model calls, give their leases back. Tools are waited for."""
+        self.drain()
+        for stop in self._stops:
+            stop.abort_model()
+
+    async def step(self, scope: str, run_id: str) -> StepReport:
+        """Look at a run and advance it if there is work and nobody else does.
+
+        Never raises for what is wrong with a run or a server: it is logged, and the sweep comes back to it. Everything that
+        the step made due is rung after the lease was given back.
+        """
+        if self._draining:
+            return StepReport("refused")
+        try:
+            report = await self._step(scope, run_id)
+        except LeaseStoreUnavailableError as error:
+            log.warning("step_unreachable run=%s error=%s", run_id, error.code)
+            return StepReport("unreachable")
+        except StoreUnavailableError as error:
+            log.warning("step_unreachable run=%s error=%s", run_id, error.code)
+            return StepReport("unreachable")
+        if report.bells:
+            await self.gear.doorbell.ring(report.bells)
+        return report
+
+    async def _step(self, scope: str, run_id: str) -> StepReport:
+        gear = self.gear
+        key, owner, ttl_ms = run_lease_key(scope, run_id), gear.ids.token(), gear.settings.lease_ttl_ms
+        claim = await gear.leases.acquire(key, owner, ttl_ms)
+        if isinstance(claim, Young):
+            head = await gear.store.head(scope, run_id)
+            if head is None or not head.has_work:
+                return StepReport("idle")
+            if head.mid_step:
+                await gear.store.postpone(scope, run_id, claim.ms_until_old)
+                return StepReport("young")
+            claim = await gear.leases.acquire(key, owner, ttl_ms, force=True)
+        if not isinstance(claim, Lease):
+            return StepReport("held")
+        stop = Stop(gear.clock)
+        hold = gear.heartbeat.hold(
+            claim, limit_ms=gear.settings.step_limit_ms, on_lost=stop.lose, on_cancel=stop.cancel, label="step"
+        )
+        self._stops.add(stop)
+        end: StepEnd = "crashed"
+        bells: list[Bell] = []
+        again = False
+        try:
+            end = await self._work(scope, run_id, claim, hold, stop, bells)
+        finally:
+            self._stops.discard(stop)
+            gear.heartbeat.drop(hold)
+            again = await self._release(hold, stop)
+        if again and end in ("turn", "waiting", "suspended", "idle") and not any(bell.run_id == run_id for bell in bells):
+            head = await gear.store.head(scope, run_id)
+            if head is not None and head.has_work:
+                bells.append(bell_of(head))
+        return StepReport(end, tuple(bells))
+
+    async def _release(self, hold: Hold, stop: Stop) -> bool:
+        """Give the lease back before anything is rung; True if somebody rang meanwhile or nobody can tell."""
+        if stop.is_lost:
+            return False
+        try:
+            released = await self.gear.leases.release(hold.lease)
+        except LeaseStoreUnavailableError:
+            return True
+        return not isinstance(released, Gone) and released.again
+
+    async def _work(self, scope: str, run_id: str, lease: Lease, hold: Hold, stop: Stop, bells: list[Bell]) -> StepEnd:
+        gear = self.gear
+        loaded, remembered = await self._load(scope, run_id)
+        if loaded is None:
+            return "unknown_run"
+        head = loaded.head
+        if not head.has_work:
+            return "idle"
+        definition = self._definition(head)
+        if definition is None and head.kind != "swarm":
+            await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
+            log.warning("step_without_agent run=%s agent=%s", run_id, head.agent)
+            return "nobody"
+        if lease.predecessor == "lapsed" or head.mid_step:
+            attempts = await gear.store.record_unclean_end(head.rid, head.revision, self._back_off_ms(head.attempts))
+            if attempts is None:
+                return "over"
+            log.warning("run_taken_over run=%s revision=%d attempts=%d", run_id, head.revision, attempts)
+        try:
+            run = read_run(head, loaded.messages, loaded.receipts, remembered)
+        except (CheckpointVersionError, CodecError) as error:
+            await gear.store.postpone(scope, run_id, gear.settings.unclean_back_off_max_ms)
+            log.error("run_unreadable run=%s error=%s message=%s", run_id, error.code, error.message)
+            return "unreadable"
+        if isinstance(definition, AgentDefinition) and not self._bindings.match(run.envelope.binding, definition):
+            await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
+            log.warning("binding_changed run=%s agent=%s", run_id, head.agent)
+            return "other_build"
+        committer = Committer(
+            gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost"
+        )
+        leg = Leg(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
+        end: StepEnd = "over"
+        try:
+            end = await leg.advance(gear.settings.step_turns)
+        except StepOver as over:
+            log.info("step_over run=%s why=%s", run_id, over.why)
+        except StoreUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the worker and its other runs
+            log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, _place(error))
+            await gear.store.record_unclean_end(head.rid, committer.run.envelope.revision, self._back_off_ms(head.attempts))
+            end = "crashed"
+        bells.extend(leg.bells)
+        await self._after(head, committer, end, bells)
+        return end
+
+    async def _after(self, head: Head, committer: Committer, end: StepEnd, bells: list[Bell]) -> None:
+        """Collect what this step made due: its own next step, runs it woke, tasks that got the slot it gave back."""
+        run = committer.run
+        if end == "over":
+            self.gear.histories.forget(head.scope, head.run_id)
+        else:
+            self.gear.histories.keep(run)
+        for applied in committer.applied:
+            bells.extend(applied.woken)
+        last = committer.applied[-1] if committer.applied else None
+        if last is not None and last.due and not run.envelope.is_final and end in ("turn", "waiting", "suspended", "drained"):
+            bells.append(bell_of(head, last.revision))
+        if head.swarm_rid is None or end not in ("ended", "suspended", "parked"):
+            return
+        bells.extend(await self.gear.store.fill_slots(head.swarm_rid))
+        if last is not None and last.swarm_open == 0:
+            settled = await self.gear.store.settle_swarm(head.swarm_rid)
+            if settled is not None:
+                bells.append(settled)
+
+    async def _load(self, scope: str, run_id: str) -> tuple[Loaded | None, History | None]:
+        store, histories = self.gear.store, self.gear.histories
+        remembered = histories.find(scope, run_id)
+        loaded = await store.load(scope, run_id, remembered.known if remembered else None)
+        if loaded is None or remembered is None:
+            return loaded, None
+        if histories.fits(remembered, loaded.head):
+            return loaded, remembered.history
+        histories.forget(scope, run_id)
+        return await store.load(scope, run_id), None
+
+    def _definition(self, head: Head) -> AgentDefinition | ReducerDefinition | None:
+        registry = self.gear.registry
+        return registry.reducer(head.agent) if head.kind == "reducer" else registry.agent(head.agent)
+
+    def _back_off_ms(self, attempts: int) -> int:
+        settings = self.gear.settings
+        return min(settings.unclean_back_off_ms * 2 ** min(attempts, 20), settings.unclean_back_off_max_ms)
+
+
+def bell_of(head: Head, revision: int | None = None) -> Bell:
+    return Bell(head.scope, head.run_id, head.queue, head.revision if revision is None else revision, head.priority, head.agent)
+
+
+def _place(error: BaseException) -> str:
+    """File and line where the error was raised: no message and no values, which may hold prompts."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "unknown" if at is None else f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"

@@ -1,0 +1,35 @@
+"""Everything an engine works with, chosen by whoever builds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deuz_workers.core.run import Run
+from deuz_workers.engine.heartbeat import Heartbeat
+from deuz_workers.engine.histories import Histories
+from deuz_workers.engine.settings import EngineSettings
+from deuz_workers.ports.definition import Registry
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink, Prices
+from deuz_workers.ports.store import Known, RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Gear:
+    store: RunStore
+    leases: LeaseProvider
+    heartbeat: Heartbeat
+    registry: Registry
+    doorbell: Doorbell
+    clock: Clock
+    ids: Ids
+    prices: Prices
+    sink: LiveSink
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    histories: Histories = field(default_factory=Histories)
+
+    @staticmethod
+    def known(run: Run) -> Known:
+        """All of the run's saved history."""
+        saved = run.envelope.last_seq - len(run.unsaved.messages)
+        return Known(run.envelope.epoch, saved, run.step)

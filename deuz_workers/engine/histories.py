@@ -1,0 +1,54 @@
+"""Recent histories of a process, so that a step loads only the rows it has not seen (architecture D3)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from uuid import UUID
+
+from deuz_workers.core.change import Head
+from deuz_workers.core.history import History
+from deuz_workers.core.run import Run
+from deuz_workers.ports.store import Known
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    known: Known
+    history: History
+
+
+class Histories:
+    """Least recently used first out, bounded by characters of content. Only saved messages are kept."""
+
+    def __init__(self, max_chars: int = 64_000_000) -> None:
+        self._max_chars = max_chars
+        self._chars = 0
+        self._by_name: OrderedDict[tuple[str, str], tuple[UUID, Remembered]] = OrderedDict()
+
+    def find(self, scope: str, run_id: str) -> Remembered | None:
+        entry = self._by_name.get((scope, run_id))
+        return entry[1] if entry else None
+
+    def fits(self, remembered: Remembered, head: Head) -> bool:
+        """The remembered history is a beginning of what the head counts."""
+        entry = self._by_name.get((head.scope, head.run_id))
+        known = remembered.known
+        return entry is not None and entry[0] == head.rid and known.epoch == head.epoch and known.last_seq <= head.last_seq
+
+    def keep(self, run: Run) -> None:
+        """Remember a saved run, or forget it once it has ended."""
+        name = (run.envelope.scope, run.envelope.run_id)
+        self.forget(*name)
+        if run.envelope.is_final or run.unsaved.any or run.history.chars > self._max_chars:
+            return
+        known = Known(run.envelope.epoch, run.envelope.last_seq, run.step)
+        self._by_name[name] = (run.envelope.rid, Remembered(known, run.history))
+        self._chars += run.history.chars
+        while self._chars > self._max_chars:
+            self.forget(*next(iter(self._by_name)))
+
+    def forget(self, scope: str, run_id: str) -> None:
+        entry = self._by_name.pop((scope, run_id), None)
+        if entry is not None:
+            self._chars -= entry[1].history.chars

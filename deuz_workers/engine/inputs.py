@@ -1,0 +1,69 @@
+"""What reaches a run from outside, as events: inbox notes, answers to its items, results of the tasks before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+from uuid import UUID
+
+from deuz_workers.core.change import ItemRow, NoteRow
+from deuz_workers.core.codec import decode
+from deuz_workers.core.envelope import decode_body
+from deuz_workers.core.events import InputsGiven, NotesFolded
+from deuz_workers.core.messages import Message, message_from_record, user
+from deuz_workers.core.render import render
+from deuz_workers.ports.store import RunStore, TaskResult
+
+
+def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
+    """One event for all inputs up to place `wake_seq`; `notes` are those that left a row, in order of their places.
+
+    Raises `CodecError` for a note that cannot be read.
+    """
+    cancelled = False
+    messages: list[Message] = []
+    retry: set[str] = set()
+    outcomes: dict[str, Mapping[str, object]] = {}
+    for note in notes:
+        body = decode(note.body)
+        record = cast(Mapping[str, object], body) if isinstance(body, Mapping) else {}
+        match note.kind:
+            case "cancel":
+                cancelled = True
+            case "message":
+                messages.append(message_from_record(record["message"]))
+            case "retry":
+                retry.update(cast(Sequence[str], record.get("tool_call_ids", ())))
+            case "reconcile":
+                outcomes.update(cast(Mapping[str, Mapping[str, object]], record.get("results", {})))
+            case "child":
+                pass
+    return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes)
+
+
+def verdicts_of(items: Sequence[ItemRow]) -> dict[str, Mapping[str, object]]:
+    """Answers of approval items by call id."""
+    verdicts: dict[str, Mapping[str, object]] = {}
+    for item in items:
+        asked, answer = decode(item.body), decode(item.answer or "")
+        if isinstance(asked, Mapping) and isinstance(answer, Mapping):
+            verdicts[str(cast(Mapping[str, object], asked)["call_id"])] = cast(Mapping[str, object], answer)
+    return verdicts
+
+
+async def given_inputs(store: RunStore, swarm_rid: UUID, task_id: str) -> InputsGiven:
+    """Results of the predecessors as labelled data of one user message; none where there is no predecessor (SWM-011)."""
+    results = await store.task_results(swarm_rid, task_id)
+    if not results:
+        return InputsGiven(())
+    blocks = [f'<result task="{result.task_id}">\n{render(_output(result))}\n</result>' for result in results]
+    return InputsGiven((user("Results of the tasks before this one:\n\n" + "\n\n".join(blocks)),))
+
+
+async def reducer_inputs(store: RunStore, swarm_rid: UUID, task_id: str) -> dict[str, object]:
+    """Results of the predecessors by task id."""
+    return {result.task_id: _output(result) for result in await store.task_results(swarm_rid, task_id)}
+
+
+def _output(result: TaskResult) -> object:
+    return decode_body(result.body).get("output")

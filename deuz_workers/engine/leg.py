@@ -1,0 +1,283 @@
+"""One executor's work on one run under one lease: carries out what `decide` orders until the turn is over."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from dataclasses import dataclass, field
+from typing import Literal
+
+from deuz_workers.core.change import Bell, Head, ItemRow, NoteRow
+from deuz_workers.core.decide import REDUCE, decide
+from deuz_workers.core.effects import (
+    AnswerTurn,
+    AwaitAnswers,
+    CallModel,
+    ConductSwarm,
+    Effect,
+    Finish,
+    GatherInputs,
+    Nothing,
+    Reconcile,
+    RunCalls,
+)
+from deuz_workers.core.events import (
+    CallExecuted,
+    CallFailed,
+    CallStarted,
+    Event,
+    Finished,
+    ModelCallAbandoned,
+    Resumed,
+    Suspended,
+    TurnAnswered,
+    Waited,
+)
+from deuz_workers.core.evolve import evolve_all
+from deuz_workers.core.render import render
+from deuz_workers.core.run import Run
+from deuz_workers.engine.binding import Bindings
+from deuz_workers.engine.calls import Calls, gate, runs_user_code_first, stored_form
+from deuz_workers.engine.committer import BudgetRefused, CancelFirst, Committer, StepOver
+from deuz_workers.engine.conduct import conduct_swarm
+from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.hold import Hold
+from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs, verdicts_of
+from deuz_workers.engine.model_call import ModelCall
+from deuz_workers.engine.stop import Stop
+from deuz_workers.errors import CodecError, ExecutionPolicyError, Interruption, as_record
+from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
+
+log = logging.getLogger(__name__)
+
+LegEnd = Literal["turn", "waiting", "suspended", "ended", "parked", "drained"]
+MARGIN_MS = 60_000
+"""A lease is vouched for this much longer than the call it is held for, so that the outcome can be saved."""
+
+
+@dataclass(slots=True)
+class Leg:
+    """Advances one run. `stop` tells from outside that the lease is lost, the run cancelled or the worker draining."""
+
+    gear: Gear
+    head: Head
+    definition: AgentDefinition | ReducerDefinition | None
+    """None for a swarm."""
+    committer: Committer
+    bindings: Bindings
+    stop: Stop
+    hold: Hold
+    notes: tuple[NoteRow, ...]
+    items: tuple[ItemRow, ...]
+    carried: tuple[Event, ...] = ()
+    """Happened, and saved with whatever is committed next."""
+    bells: list[Bell] = field(default_factory=lambda: list[Bell]())
+    """Runs that the swarm's own work made due."""
+
+    @property
+    def run(self) -> Run:
+        """The run with what is carried."""
+        return evolve_all(self.committer.run, self.carried)
+
+    async def advance(self, turns: int) -> LegEnd:
+        """Go on until `turns` turns are answered, or nothing more can be done now.
+
+        Raises `StepOver` when the run is somebody else's, and store errors.
+        """
+        self._take_in()
+        while True:
+            if self.stop.is_lost:
+                raise StepOver("the lease is gone")
+            try:
+                if self.committer.sees_cancel or self.stop.is_cancelled:
+                    await self._fold_notes()
+                run = self.run
+                effect = self._ending_by_time(run) or decide(run)
+                if run.due_in_ms and not isinstance(effect, Finish | Nothing):
+                    await self._commit()
+                    return "waiting"
+                end = await self._carry_out(effect, run)
+            except CancelFirst:
+                await self._fold_notes()
+                continue
+            if end == "turn":
+                turns -= 1
+                if turns > 0 and not self.stop.is_draining:
+                    continue
+            if end is not None:
+                return end
+
+    async def _carry_out(self, effect: Effect, run: Run) -> LegEnd | None:
+        match effect:
+            case GatherInputs():
+                assert self.head.swarm_rid is not None
+                assert self.head.task_id is not None
+                self._carry(await given_inputs(self.gear.store, self.head.swarm_rid, self.head.task_id))
+                return None
+            case CallModel():
+                return await self._call_model(effect, run)
+            case RunCalls():
+                return await self._run_calls(effect, run)
+            case AnswerTurn():
+                await self._commit(answered_turn(run))
+                return "turn"
+            case Reconcile(unknown):
+                return await self._park(len(unknown))
+            case AwaitAnswers():
+                await self._commit()
+                return "suspended"
+            case ConductSwarm():
+                return await self._conduct(run)
+            case Finish(ending):
+                await self._commit(ending)
+                return "ended"
+            case Nothing():
+                await self._commit()
+                return "ended"
+
+    def _take_in(self) -> None:
+        """Carry the inputs that were loaded, and the answers of a suspension whose every item was answered."""
+        envelope = self.committer.run.envelope
+        if not envelope.is_final and self.head.wake_seq > envelope.seen_seq:
+            self._carry(fold_notes(self.notes, self.head.wake_seq))
+        if envelope.status == "suspended" and self.items and all(item.answer is not None for item in self.items):
+            self._carry(Resumed(verdicts_of(self.items)))
+
+    def _ending_by_time(self, run: Run) -> Finish | None:
+        envelope = run.envelope
+        if envelope.is_final or envelope.cancelled:
+            return None
+        if self.head.deadline_in_ms is not None and self.head.deadline_in_ms <= self.stop.elapsed_ms:
+            error = ExecutionPolicyError("the deadline of the run has passed", code="deadline_exceeded")
+            return Finish(Finished("failed", error=as_record(error)))
+        late = self.head.start_before_in_ms
+        if envelope.status == "queued" and late is not None and late <= self.stop.elapsed_ms:
+            return Finish(Finished("stopped", "start-before-passed"))
+        return None
+
+    async def _call_model(self, effect: CallModel, run: Run) -> LegEnd | None:
+        assert isinstance(self.definition, AgentDefinition)
+        self._check_may_start()
+        call = ModelCall(self.gear, self.definition, run, effect, self.bindings)
+        try:
+            await self._commit(*call.opening())
+        except BudgetRefused as refused:
+            await self._commit(call.refused(refused.refusal))
+            return "ended"
+        self.hold.extend(run.envelope.limits.model_timeout_ms + MARGIN_MS, "model")
+        event = await call.send(self.stop, self.committer.run.envelope.revision, self.head.deadline_in_ms)
+        if event is not None:
+            self._carry(event)
+            return None
+        if self.stop.is_lost:
+            raise StepOver("the lease is gone")
+        self._carry(ModelCallAbandoned())
+        if self.stop.is_cancelled:
+            return None
+        await self._commit()
+        return "drained"
+
+    async def _run_calls(self, effect: RunCalls, run: Run) -> LegEnd | None:
+        self._check_may_start()
+        if isinstance(self.definition, ReducerDefinition):
+            await self._reduce(self.definition)
+            return None
+        assert self.definition is not None
+        if self.carried and runs_user_code_first(effect, self.definition):
+            await self._commit()
+        gated = await gate(effect, self.definition, run)
+        if gated.items:
+            await self._commit(Suspended(gated.items, gated.item_call_ids))
+            return "suspended"
+        if not gated.running:
+            self._carry(*gated.opening)
+            return None
+        if self.carried or gated.opening:
+            await self._commit(*gated.opening)
+        limits = self.committer.run.envelope.limits
+        names = [planned.call.name for planned in gated.running]
+        longest = max((self._limit_ms(name, limits.tool_timeout_ms) for name in names), default=limits.tool_timeout_ms)
+        self.hold.extend(longest + MARGIN_MS, ",".join(names))
+        calls = Calls(self.gear, self.head, self.definition, self.committer, self.stop, effect.step)
+        self._carry(*await calls.run(gated.running))
+        return None
+
+    def _limit_ms(self, name: str, default_ms: int) -> int:
+        tool = self.definition.tools.get(name) if isinstance(self.definition, AgentDefinition) else None
+        return (tool.timeout_ms if tool is not None else None) or default_ms
+
+    async def _reduce(self, reducer: ReducerDefinition) -> None:
+        """Run the function of a reducer task; its outcome is saved with the ending of the task."""
+        assert self.head.swarm_rid is not None
+        assert self.head.task_id is not None
+        results = await reducer_inputs(self.gear.store, self.head.swarm_rid, self.head.task_id)
+        await self._commit(CallStarted(REDUCE, reducer.name, reducer.replay_safe))
+        self.hold.extend(reducer.timeout_ms + MARGIN_MS, reducer.name)
+        signal = self.stop.signal()
+        context = ReducerContext(self.head.scope, self.head.run_id, self.head.task_id, signal)
+        try:
+            async with asyncio.timeout(reducer.timeout_ms / 1000):
+                if inspect.iscoroutinefunction(reducer.reduce):
+                    value = await reducer.reduce(results, context)
+                else:
+                    value = await asyncio.to_thread(reducer.reduce, results, context)
+                if inspect.isawaitable(value):
+                    value = await value
+            self._carry(CallExecuted(REDUCE, await stored_form(value, reducer.max_result_bytes)))
+        except TimeoutError:
+            self._carry(CallFailed(REDUCE, f"{reducer.name} took longer than {reducer.timeout_ms} ms"))
+        except CodecError as error:
+            self._carry(CallFailed(REDUCE, f"{reducer.name} returned what cannot be stored: {error.message}"))
+        except (Exception, Interruption) as error:  # noqa: BLE001 - the user's code; its failure is the task's
+            self._carry(CallFailed(REDUCE, f"{type(error).__name__}: {error}"))
+        finally:
+            self.stop.forget(signal)
+
+    async def _park(self, unknown: int) -> LegEnd:
+        """Take the run out of the schedule; the stored record stays as it is (REC-001, REC-014)."""
+        envelope = self.committer.run.envelope
+        if not await self.gear.store.park(envelope.rid, envelope.revision, "tool-reconciliation-required"):
+            raise StepOver("an input arrived before the run was parked")
+        log.warning("run_parked run=%s unknown_effects=%d", envelope.run_id, unknown)
+        return "parked"
+
+    async def _conduct(self, run: Run) -> LegEnd:
+        conducted = await conduct_swarm(self.gear, run)
+        self.bells.extend(conducted.bells)
+        await self._commit(Waited() if conducted.ending is None else conducted.ending)
+        return "waiting" if conducted.ending is None else "ended"
+
+    def _check_may_start(self) -> None:
+        """Nothing new begins while nobody confirms the lease (decision 5)."""
+        if not self.hold.may_start:
+            raise StepOver("the lease was not confirmed for its whole time")
+
+    async def _fold_notes(self) -> None:
+        """Read the inbox and carry what it says, ahead of everything that is carried."""
+        self.stop.cancel_noticed()
+        envelope = self.run.envelope
+        loaded = await self.gear.store.load(envelope.scope, envelope.run_id, self.gear.known(self.committer.run))
+        if loaded is None:
+            raise StepOver("the run is gone")
+        self.head = loaded.head
+        fresh = tuple(note for note in loaded.notes if note.seq > envelope.seen_seq)
+        if loaded.head.wake_seq > envelope.seen_seq:
+            self.carried = (fold_notes(fresh, loaded.head.wake_seq), *self.carried)
+
+    def _carry(self, *events: Event) -> None:
+        self.carried = (*self.carried, *events)
+
+    async def _commit(self, *events: Event) -> None:
+        """Save what is carried and `events`. When the commit is refused, what was carried is still carried."""
+        if self.carried or events:
+            await self.committer.commit(*self.carried, *events)
+            self.carried = ()
+
+
+def answered_turn(run: Run) -> TurnAnswered:
+    """The event that ends a turn: plain renderings of the raw values that no projection replaced."""
+    receipts = (run.receipts[call.call_id] for call in run.open_calls)
+    return TurnAnswered(
+        {receipt.call_id: render(receipt.value) for receipt in receipts if receipt.error is None and receipt.text is None}
+    )

@@ -1,0 +1,130 @@
+"""One model call: its reservation, the request, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, replace
+
+from deuz_workers.core.change import BudgetExceeded
+from deuz_workers.core.effects import CallModel
+from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.estimate import estimate_call
+from deuz_workers.core.events import Bound, Event, Finished, ModelCallFailed, ModelCallStarted, ModelReplied
+from deuz_workers.core.messages import system
+from deuz_workers.core.run import Run
+from deuz_workers.engine.binding import Bindings
+from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.stop import Stop
+from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
+
+
+@dataclass(slots=True)
+class ModelCall:
+    gear: Gear
+    agent: AgentDefinition
+    run: Run
+    effect: CallModel
+    bindings: Bindings
+
+    @property
+    def request_id(self) -> str:
+        """Stable for this admitted attempt, in whichever process it is made."""
+        return f"{self.run.envelope.rid.hex}:{self.effect.step}:{self.effect.attempt}"
+
+    def opening(self) -> tuple[Event, ...]:
+        """Events that have to be saved before the request leaves."""
+        tokens, usage = estimate_call(self.run.history.chars, self._fixed_chars(), self.agent.max_output_tokens)
+        cost = self.gear.prices.cost_micros(self.agent.model.name, usage)
+        started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, tokens, cost))
+        if self.run.envelope.binding is None:
+            return (Bound(self.bindings.of(self.agent)), started)
+        return (started,)
+
+    def refused(self, refusal: BudgetExceeded) -> Finished:
+        """The run ends because a budget has no room for this call."""
+        error = ExecutionPolicyError(
+            f"the budget of scope {refusal.scope!r} has no room for this model call; raise the budget or start a new run",
+            code=refusal.reason,
+            scope=refusal.scope,
+        )
+        return Finished("failed", error=as_record(error))
+
+    async def send(self, stop: Stop, revision: int, deadline_in_ms: int | None) -> Event | None:
+        """Make the call; `revision` is that of the commit which allowed it, `deadline_in_ms` counts from the step's load.
+
+        None: ended at once because the lease is lost, the run cancelled or the drain's grace over; nobody knows the outcome.
+        """
+        envelope = self.run.envelope
+        limit_ms = envelope.limits.model_timeout_ms
+        if deadline_in_ms is not None:
+            limit_ms = max(1, min(limit_ms, deadline_in_ms - stop.elapsed_ms))
+        history = tuple(self.run.history)
+        messages = (system(self.agent.instructions), *history) if self.agent.instructions else history
+        request = ModelRequest(
+            self.request_id,
+            messages,
+            tuple(tool.spec for tool in self.agent.tools.values()),
+            max_output_tokens=self.agent.max_output_tokens,
+            temperature=self.agent.temperature,
+            timeout_ms=limit_ms,
+            extra=self.agent.model_extra,
+            attempt=self.effect.attempt,
+        )
+
+        def on_text(text: str) -> None:
+            self.gear.sink.text(envelope.scope, envelope.run_id, self.effect.step, revision, text)
+
+        calling = asyncio.ensure_future(self._call(request, on_text))
+        ending = asyncio.ensure_future(stop.model_must_end())
+        try:
+            await asyncio.wait((calling, ending), return_when=asyncio.FIRST_COMPLETED)
+            return calling.result() if calling.done() else None
+        finally:
+            ending.cancel()
+            if not calling.done():
+                calling.cancel()
+                await asyncio.wait((calling,))
+
+    async def _call(self, request: ModelRequest, on_text: OnText) -> Event:
+        limit_ms = request.timeout_ms or 0
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                reply = await self.agent.model.call(request, on_text)
+        except ModelError as error:
+            return self._failed(error)
+        except TimeoutError:
+            return self._failed(ModelTimeoutError(f"the model call took longer than {limit_ms} ms"))
+        except Exception as error:  # noqa: BLE001 - a model is user code too; whatever it raises ends the call, not the worker
+            return self._failed(ModelResponseError(f"the model client failed: {type(error).__name__}", code="model_client"))
+        return self._replied(reply)
+
+    def _replied(self, reply: ModelReply) -> ModelReplied:
+        if reply.usage is None:
+            return ModelReplied(reply.message, reply.finish_reason, None)
+        cost = self.gear.prices.cost_micros(reply.model, reply.usage)
+        return ModelReplied(reply.message, reply.finish_reason, replace(reply.usage, cost_micros=cost))
+
+    def _failed(self, error: ModelError) -> ModelCallFailed:
+        checkpoint, limits = self.run.envelope.checkpoint, self.run.envelope.limits
+        transient = error.retry != "never"
+        retries = checkpoint.retries
+        wait_ms = None
+        if transient and retries < limits.max_retries:
+            wait_ms = max(error.retry_after_ms or 0, self._back_off_ms(retries))
+        return ModelCallFailed(as_record(error), error.billed, transient, wait_ms)
+
+    def _back_off_ms(self, retries: int) -> int:
+        """Full jitter, drawn from the request id so that a repeated decision is the same decision."""
+        settings = self.gear.settings
+        most = min(settings.retry_base_ms * 2**retries, settings.retry_max_ms)
+        draw = int.from_bytes(hashlib.sha256(self.request_id.encode()).digest()[:4]) / 2**32
+        return max(1, round(most * draw))
+
+    def _fixed_chars(self) -> int:
+        tools = sum(
+            len(tool.name) + len(tool.spec.description) + len(str(tool.spec.parameters)) for tool in self.agent.tools.values()
+        )
+        return len(self.agent.instructions or "") + tools

@@ -1,0 +1,29 @@
+"""Numbers that steer an engine. All times in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    lease_ttl_ms: int = 30_000
+    """A dead worker's run is taken over when this has passed since its last heartbeat."""
+    step_limit_ms: int = 1_800_000
+    """Past it nobody vouches for a step any more (architecture D8)."""
+    step_turns: int = 1
+    """Turns that one step may take; more saves the way through the broker and lets other runs wait longer."""
+    unclean_back_off_ms: int = 1_000
+    """Doubled with every unclean end in a row, up to `unclean_back_off_max_ms`."""
+    unclean_back_off_max_ms: int = 300_000
+    outcome_patience_ms: int = 600_000
+    """How long an outcome of an effect is offered to a store that cannot be reached."""
+    retry_base_ms: int = 500
+    """Wait before the first repeat of a failed model call; doubled each time, with jitter, up to `retry_max_ms`."""
+    retry_max_ms: int = 60_000
+    history_cache_chars: int = 64_000_000
+    """Recent histories that a process keeps, in characters of content."""
+    nobody_postpone_ms: int = 5_000
+    """A run whose agent this process does not know is looked at again after this."""
+    cascade_batch: int = 500
+    """Most tasks that one commit of a cascade changes (SWM-033)."""
