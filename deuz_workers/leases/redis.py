@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any, Literal
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 import redis
@@ -176,8 +176,8 @@ def client_url(url: str) -> str:
         return url
     query = [("db" if name == "virtual_host" else name, value) for name, value in parse_qsl(parts.query)]
     if parts.password:
-        query.append(("password", parts.password))
-    user = f"{quote(parts.username)}@" if parts.username else ""
+        query.append(("password", unquote(parts.password)))
+    user = f"{parts.username}@" if parts.username else ""
     return f"unix://{user}{parts.path}?{urlencode(query)}"
 
 

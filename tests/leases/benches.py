@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ class RedisBench:
     async def pass_ms(self, ms: int) -> None:
         end = await self._server_ms() + ms
         while await self._server_ms() <= end:
-            await asyncio.sleep(0.001)
+            pass
 
     async def forget(self) -> None:
         await self.admin.flushall()
