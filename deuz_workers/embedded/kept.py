@@ -86,6 +86,11 @@ class KeptProcess:
         """Process id of the keeper."""
         return self._keeper.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a program was started and has not ended."""
+        return self.has_ended() is None
+
     def run(self, argv: Sequence[str | Path], *, log: Path, stop: Sequence[Stop]) -> int:
         """Start a program in the folder, its output appended to `log`; answers its process id."""
         env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ} | {"LC_ALL": "C", "TZ": "UTC"}
@@ -99,7 +104,7 @@ class KeptProcess:
         self._order({"do": "signal", "signal": number})
 
     def has_ended(self) -> int | None:
-        """Exit code of the program (negative: the signal that ended it), `None` while it runs; does not wait."""
+        """Exit code of the last program (negative: the signal that ended it), `None` while it runs; does not wait."""
         if self.pid is not None and (report := self._report_within(0)) is not None:
             self.pid = None
             self._exit_code = int(report["exit"])

@@ -56,7 +56,7 @@ class EmbeddedServer(ABC):
         Raises ServerUnavailableError: no program, no account, a path too long, or the server ended (quotes its log).
         """
         with self._lock:
-            if self._process is not None and self._process.has_ended() is None and self._process.pid is not None:
+            if self._process is not None and self._process.is_running:
                 return self
             try:
                 if self._process is None:
@@ -82,9 +82,8 @@ class EmbeddedServer(ABC):
         """A new server process answers on the same URL with the same data; the old one was stopped in order, if alive."""
         with self._lock:
             process = self._running()
-            steps = self._stop_steps()
-            for step in (*steps, Stop(signal.SIGKILL, STOPPED_S)):
-                if process.has_ended() is not None:
+            for step in (*self._stop_steps(), Stop(signal.SIGKILL, STOPPED_S)):
+                if not process.is_running:
                     break
                 process.signal(step.signal)
                 try:
@@ -105,7 +104,7 @@ class EmbeddedServer(ABC):
         """Process id of the server. Raises ServerUnavailableError when it does not run."""
         with self._lock:
             process = self._running()
-            if process.has_ended() is not None or process.pid is None:
+            if not process.is_running or process.pid is None:
                 raise ServerUnavailableError(f"{self.name} does not run; start it first")
             return process.pid
 
