@@ -1,0 +1,80 @@
+"""What model calls cost, from the price tables that the `genai-prices` package carries, or as the application says.
+
+Nothing is fetched: the tables are as old as the installed package. A model that they do not list under its provider has no
+known price, and is never priced as another that is called alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal
+
+from deuz_workers.core.usage import Usage
+from deuz_workers.ports.runtime import Clock
+
+NO_OVERRIDES: Mapping[str, Price] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A model's own price, in US dollars for a million tokens. `cached_input_usd` None: cached input costs like any other."""
+
+    input_usd: float
+    output_usd: float
+    cached_input_usd: float | None = None
+
+    def cost_micros(self, usage: Usage) -> int:
+        """Dollars for a million tokens are millionths of a dollar for one."""
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        cached_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
+        # Decimal of the shortest text: 0.1 means a tenth, so that the rounding up below adds nothing of its own.
+        parts = (
+            (usage.input_tokens - cached, self.input_usd),
+            (cached, cached_usd),
+            (usage.output_tokens, self.output_usd),
+        )
+        return _up(sum((tokens * Decimal(repr(usd)) for tokens, usd in parts), Decimal(0)))
+
+
+class PriceList:
+    """The `Prices` port. Amounts are rounded up to a whole millionth of a dollar, so that sums never fall short."""
+
+    def __init__(self, overrides: Mapping[str, Price] = NO_OVERRIDES, *, clock: Clock | None = None) -> None:
+        """`overrides`: by `provider:model`, before any table; `provider:*` for all models of a provider (`Price(0, 0)` for
+        one's own machines). `clock`: for tables with prices by the hour; None: the machine's."""
+        self._overrides = overrides
+        self._clock = clock
+
+    def cost_micros(self, model: str, usage: Usage) -> int | None:
+        """Price of `usage`, in millionths of a US dollar; None where no price is known.
+
+        `model` is `provider:model`, as models and replies name themselves; a name without a provider is not guessed at.
+        """
+        provider, _, name = model.partition(":")
+        price = self._overrides.get(model) or self._overrides.get(f"{provider}:*")
+        if price is not None:
+            return price.cost_micros(usage)
+        return self._listed(provider, name, usage) if name else None
+
+    def _listed(self, provider: str, name: str, usage: Usage) -> int | None:
+        # Costs a quarter of a second to import, which processes that call no priced model need not pay.
+        import genai_prices
+
+        counted = genai_prices.Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=min(usage.cached_tokens, usage.input_tokens),
+        )
+        moment = None if self._clock is None else datetime.fromtimestamp(self._clock.unix_ms() / 1000, UTC)
+        try:
+            found = genai_prices.calc_price(counted, name, provider_id=provider, genai_request_timestamp=moment)
+        except LookupError:
+            return None
+        return _up(found.total_price * 1_000_000)
+
+
+def _up(micros: Decimal) -> int:
+    return math.ceil(micros.to_integral_value(ROUND_CEILING))
