@@ -214,7 +214,7 @@ def _save_receipt(run: Run, receipt: Receipt, before: Receipt | None) -> Run:
     """One row per call and commit: stages passed since the last commit are stored as the last of them."""
     pairs = list(run.unsaved.receipts)
     for place, (unsaved, stored) in enumerate(pairs):
-        if unsaved.call_id == receipt.call_id:
+        if (unsaved.step, unsaved.call_id) == (receipt.step, receipt.call_id):
             receipt = replace(receipt, seq=unsaved.seq)
             pairs[place] = (receipt, stored)
             break
