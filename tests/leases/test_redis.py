@@ -14,6 +14,7 @@ from deuz_workers.leases import RedisLeases
 from deuz_workers.leases.redis import client_url
 from deuz_workers.ports.leases import Gone, Held, Lease, Released, Renewed, Young
 from deuz_workers.testing.lease_conformance import KEY, LONG_MS, claim, lapsed, renew, renew_all
+from tests.forked import holds_in_child
 from tests.leases.benches import RedisBench, redis_bench
 from tests.leases.cut_proxy import CutProxy
 
@@ -234,6 +235,22 @@ def test_a_provider_serves_one_loop_after_another(redis_url: str) -> None:
         return released
 
     assert [asyncio.run(hold_once()) for _ in range(2)] == [Released(again=False)] * 2
+
+
+def test_a_forked_child_connects_by_itself(redis_url: str) -> None:
+    """The child sees its parent's lease through a connection of its own, and the parent's works on after the child ended."""
+    leases = RedisLeases(redis_url)
+    with asyncio.Runner() as runner:
+        lease = runner.run(leases.acquire(KEY, "parent", LONG_MS, force=True))
+        assert isinstance(lease, Lease)
+        assert holds_in_child(lambda: asyncio.Runner().run(is_held_by_parent(leases)))
+        assert runner.run(leases.release(lease)) == Released(again=True)
+        runner.run(leases.close())
+
+
+async def is_held_by_parent(leases: RedisLeases) -> bool:
+    answer = await leases.acquire(KEY, "child", LONG_MS)
+    return isinstance(answer, Held) and answer.owner == "parent"
 
 
 async def test_calls_beyond_the_pool_wait_their_turn(bench: RedisBench) -> None:
