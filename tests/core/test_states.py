@@ -51,9 +51,9 @@ def test_a_final_status_takes_nothing() -> None:
 
 def test_every_status_is_reached() -> None:
     """No status of the vocabulary is unreachable from queued."""
-    reached: set[RunStatus] = {"queued"}
+    reached: frozenset[RunStatus] = frozenset(("queued",))
     while True:
-        found = {after for (before, _), targets in RUN.items() if before in reached for after in targets} | reached
+        found = reached | {after for (before, _), targets in RUN.items() if before in reached for after in targets}
         if found == reached:
             break
         reached = found
