@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deuz_workers.core.codec import digest
+from deuz_workers.core.estimate import tool_chars
 from deuz_workers.ports.definition import AgentDefinition
 
 
@@ -18,16 +19,24 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
 
 
 class Bindings:
-    """Bindings of the agents of a process, made once for each definition."""
+    """What follows from the agents of a process and never changes, made once for each definition."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[AgentDefinition, dict[str, object]]] = {}
+        self._made: dict[str, tuple[AgentDefinition, dict[str, object], int]] = {}
 
     def of(self, agent: AgentDefinition) -> dict[str, object]:
+        return self._entry(agent)[1]
+
+    def fixed_chars(self, agent: AgentDefinition) -> int:
+        """Characters of instructions and tools, which every request of the agent repeats."""
+        return self._entry(agent)[2]
+
+    def _entry(self, agent: AgentDefinition) -> tuple[AgentDefinition, dict[str, object], int]:
         known = self._made.get(agent.name)
         if known is None or known[0] is not agent:
-            known = self._made[agent.name] = (agent, binding_of(agent))
-        return known[1]
+            chars = len(agent.instructions or "") + tool_chars(tool.spec for tool in agent.tools.values())
+            known = self._made[agent.name] = (agent, binding_of(agent), chars)
+        return known
 
     def match(self, stored: Mapping[str, object] | None, agent: AgentDefinition) -> bool:
         """A run that has not begun has no binding and matches every build; an unknown key matches none (ENV-012)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from deuz_workers.core.change import BudgetExceeded
 from deuz_workers.core.effects import CallModel
 from deuz_workers.core.envelope import OpenCall
-from deuz_workers.core.estimate import estimate_call
+from deuz_workers.core.estimate import usage_bound
 from deuz_workers.core.events import Bound, Event, Finished, ModelCallFailed, ModelCallStarted, ModelReplied
 from deuz_workers.core.messages import system
 from deuz_workers.core.run import Run
@@ -36,9 +36,10 @@ class ModelCall:
 
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
-        tokens, usage = estimate_call(self.run.history.chars, self._fixed_chars(), self.agent.max_output_tokens)
-        cost = self.gear.prices.cost_micros(self.agent.model.name, usage)
-        started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, tokens, cost))
+        chars = self.run.history.chars + self.bindings.fixed_chars(self.agent)
+        bound = usage_bound(chars, self.agent.max_output_tokens)
+        cost = self.gear.prices.cost_micros(self.agent.model.name, bound)
+        started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, bound.total_tokens, cost))
         if self.run.envelope.binding is None:
             return (Bound(self.bindings.of(self.agent)), started)
         return (started,)
@@ -122,9 +123,3 @@ class ModelCall:
         most = min(settings.retry_base_ms * 2**retries, settings.retry_max_ms)
         draw = int.from_bytes(hashlib.sha256(self.request_id.encode()).digest()[:4]) / 2**32
         return max(1, round(most * draw))
-
-    def _fixed_chars(self) -> int:
-        tools = sum(
-            len(tool.name) + len(tool.spec.description) + len(str(tool.spec.parameters)) for tool in self.agent.tools.values()
-        )
-        return len(self.agent.instructions or "") + tools
