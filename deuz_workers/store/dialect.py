@@ -54,8 +54,9 @@ add_note
     (a ``retry`` may follow ``failed``). A ``note_id`` that is there already: nothing is written, its row comes back.
     ``retry reconcile cancel`` unpark: due now. A task in ``needs_reconciliation`` becomes ready on ``retry reconcile``
 answer_item
-    ``scope run_id item_id answer answer_id ttl_ms`` -> ``stored open_items due`` (bool: the run became due) ``swarm_rid?`` (its task
-    became ready) ``rid`` and *bell*; no row when there is no such run. Only open, unexpired items of the current suspension
+    ``scope run_id item_id answer answer_id ttl_ms`` -> ``stored open_items due`` (bool: the run became due) ``swarm_rid?``
+    (its task became ready) ``rid`` and *bell*; no row when there is no such run. Only open, unexpired items of the current
+    suspension
 item_answer
     ``rid item_id`` -> ``answer? answer_id?``
 open_items

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -36,16 +37,21 @@ def load_migrations(dialect: str) -> tuple[Migration, ...]:
 
 def check_version(dialect: str, version: int) -> None:
     """Raises `MigrationMissingError` or `SchemaTooNewError` unless a database at `version` fits this package."""
-    newest = load_migrations(dialect)[-1].number
-    if version < newest:
+    migrations = load_migrations(dialect)
+    if version < len(migrations):
         raise MigrationMissingError(
-            f"the database schema is at migration {version} and this package needs {newest}; run `deuz db migrate`",
+            f"the database schema is at migration {version}, this package needs {len(migrations)}; run `deuz db migrate`",
             found=version,
-            needed=newest,
+            needed=len(migrations),
         )
-    if version > newest:
+    check_known(version, migrations)
+
+
+def check_known(version: int, migrations: Sequence[Migration]) -> None:
+    """Raises `SchemaTooNewError` if a database at `version` had a migration that is not among `migrations`."""
+    if version > len(migrations):
         raise SchemaTooNewError(
-            f"the database schema is at migration {version} and this package knows {newest}; upgrade deuz_workers",
+            f"the database schema is at migration {version}, this package knows {len(migrations)}; upgrade deuz_workers",
             found=version,
-            needed=newest,
+            known=len(migrations),
         )

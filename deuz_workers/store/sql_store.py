@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemRow, NoteKind, Outcome
 from deuz_workers.core.usage import Budget
-from deuz_workers.errors import RunExistsError, StoreUnavailableError
+from deuz_workers.errors import RunExistsError, StoreError, StoreUnavailableError
 from deuz_workers.ports.store import (
     Answered,
     Cascade,
@@ -73,7 +73,7 @@ class SqlStore(RunStore):
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     async def create(self, run: NewRun, swarm: NewSwarm | None = None, *, connection: Any = None) -> Created:
-        params = create_parameters(run, swarm, ring_in_ms=self.ttl_ms if connection is None else 0)
+        params = create_parameters(run, swarm, ring_in_ms=0)
         sought = {"scope": run.scope, "run_id": run.run_id, "idem_key": run.idempotency_key}
         while True:
             try:
@@ -117,7 +117,10 @@ class SqlStore(RunStore):
         params = commit_parameters(change, operation, self.ttl_ms)
         refused_before = False
         while True:
-            [row] = await self._fetch(operation, params)
+            try:
+                [row] = await self._fetch(operation, params)
+            except Clash as clash:
+                raise StoreError(f"run {change.rid}: a row of this commit is there already ({clash})") from None
             match row["outcome"]:
                 case "applied":
                     return applied_of(row)

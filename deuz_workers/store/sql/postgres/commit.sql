@@ -1,0 +1,401 @@
+-- The commit of a run's holder, in three sizes. Each is one statement: first it locks, in the order of locks (heads by id, items,
+-- tasks by id, swarm row, budget scopes deepest first), then one `gate` decides from columns of the locked rows, then all that
+-- writes refers to the gate. Why so: after a row-lock wait Postgres re-reads the locked row and nothing else, every sub-query
+-- still answers from the snapshot taken before the wait; and CTEs without a reference to each other run in no defined order.
+--
+-- Rules of all three
+--  1. Refused as `conflict` unless the stored revision is `expected`; as `cancel_pending` if it `leaves` (suspends or ends)
+--     while a cancel is unseen (cancel_seq > seen_seq).
+--  2. New items belong to a new suspension, named by the new revision. A run that stays suspended carries the answers of items of
+--     the same id over; without new items it keeps its suspension. Any other has none.
+--  3. due_at is what the change asks for, never later than the deadline (nor, while queued, than start_before); it is now when
+--     an input is unseen (wake_seq > seen_seq) or when the run is suspended on items that are all answered.
+--  4. A final status takes unseen notes as seen, and its due_at as it is asked for (work after the end).
+--  5. sweep_at is due_at where that is later than now or null. For a run due at once it stays where it is between half a TTL and a
+--     TTL away, so that no index is touched (HOT), else it goes a TTL on.
+--  6. status_at moves with status only; `progress` sets attempts to 0.
+--  7. Wakes: every named head that is not final gets a `child` note and sweep_at at most a TTL away.
+--  8. Task: one that ended stays as it is. Otherwise it takes the new status; an old `running` gives its slot back, an old `ready`
+--     leaves the ready ones, an end lowers `open`, and `completed` lowers `waiting` of its dependents, of which a pending one with
+--     none left becomes ready. `again` if the locked row counts more dependents than this statement sees.
+--  9. A final status of a swarm's own head settles the swarm.
+-- 10. Reserve: see the part `ledger`.
+
+-- part: own_head
+locked as materialized (
+    select h.rid, h.revision, h.commit_id, h.status, h.wake_seq, h.cancel_seq, h.seen_seq, h.parked, h.due_at, h.open_items,
+           h.suspension, h.deadline_at, h.start_before_at
+    from run_head h
+    where h.rid = %(rid)s::uuid
+    for no key update
+),
+
+-- part: fence
+fenced as materialized (
+    select l.*
+    from locked l
+    where l.rid = %(rid)s::uuid
+      and l.revision = %(expected)s::bigint
+      and not (%(leaves)s::boolean and l.cancel_seq > %(seen_seq)s::bigint)
+),
+
+-- part: gate
+-- Every commit has before this: `admitted`, the fenced head if nothing speaks against the commit, and `listed`, how many items the
+-- change gives and how many of them are answered.
+gate as materialized (
+    select s.*,
+           case when s.final then s.asked_at
+                when s.wake_seq > %(seen_seq)s::bigint
+                     or (%(status)s::text = 'suspended' and s.new_suspension > 0 and s.new_open_items = 0) then c.now
+                else least(s.asked_at, s.deadline_at, case when %(status)s::text = 'queued' then s.start_before_at end)
+           end as new_due_at
+    from clock c, (
+        select a.rid, a.wake_seq, a.deadline_at, a.start_before_at,
+               %(status)s::text in ('completed', 'stopped', 'failed') as final,
+               t.now + %(due_in_ms)s::float8 * interval '1 millisecond' as asked_at,
+               case when i.given > 0 then i.given - i.answered
+                    when a.status = 'suspended' and %(status)s::text = 'suspended' then a.open_items
+                    else 0 end as new_open_items,
+               case when i.given > 0 then a.revision + 1
+                    when a.status = 'suspended' and %(status)s::text = 'suspended' then a.suspension
+                    else 0 end as new_suspension
+        from admitted a, listed i, clock t
+    ) s
+),
+
+-- part: own
+own as (
+    update run_head h set
+        revision    = h.revision + 1,
+        commit_id   = %(commit_id)s::uuid,
+        version     = %(version)s::smallint,
+        status      = %(status)s::text,
+        phase       = %(phase)s::text,
+        epoch       = %(epoch)s::integer,
+        last_seq    = %(last_seq)s::integer,
+        journal_seq = %(journal_seq)s::bigint + cardinality(%(journal_body)s::text[]),
+        seen_seq    = case when g.final then h.wake_seq else %(seen_seq)s::bigint end,
+        suspension  = g.new_suspension,
+        mid_step    = %(mid_step)s::boolean,
+        tokens      = %(tokens)s::bigint,
+        cost_micros = %(cost_micros)s::bigint,
+        model_step  = %(model_step)s::integer,
+        body        = %(body)s::text,
+        status_at   = case when h.status = %(status)s::text then h.status_at else c.now end,
+        due_at      = case when h.parked is null then g.new_due_at end,
+        sweep_at    = case when h.parked is not null then null
+                           when g.new_due_at > c.now then g.new_due_at
+                           when g.new_due_at is null then null
+                           when h.sweep_at between c.half_way and c.later then h.sweep_at
+                           else c.later end,
+        open_items  = g.new_open_items,
+        attempts    = case when %(progress)s::boolean then 0 else h.attempts end
+    from gate g, clock c
+    where h.rid = g.rid
+    returning h.rid, h.revision, h.wake_seq, h.seen_seq, h.cancel_seq, h.due_at, h.parked
+),
+messages as (
+    insert into message (rid, epoch, seq, body)
+    select o.rid, %(epoch)s::integer, m.seq, m.body
+    from own o, unnest(%(message_seq)s::integer[], %(message_body)s::text[]) as m(seq, body)
+),
+receipts as (
+    insert into receipt (rid, step, call_id, seq, stage, body)
+    select o.rid, r.step, r.call_id, r.seq, r.stage, r.body
+    from own o,
+         unnest(%(receipt_step)s::integer[], %(receipt_call)s::text[], %(receipt_seq)s::integer[], %(receipt_stage)s::text[],
+                %(receipt_body)s::text[]) as r(step, call_id, seq, stage, body)
+),
+events as (
+    insert into journal (rid, seq, body, at)
+    select o.rid, %(journal_seq)s::bigint + e.place, e.body, c.now
+    from own o, clock c, unnest(%(journal_body)s::text[]) with ordinality as e(body, place)
+)
+
+-- part: state_columns
+    coalesce(o.revision, l.revision)        as revision,
+    l.commit_id                             as stored_commit_id,     -- equals mine: an earlier try was applied
+    coalesce(o.wake_seq, l.wake_seq)        as wake_seq,
+    coalesce(o.cancel_seq, l.cancel_seq)    as cancel_seq,
+    case when o.rid is not null then o.parked is null and (coalesce(o.due_at <= c.now, false) or o.wake_seq > o.seen_seq)
+         else l.parked is null and (coalesce(l.due_at <= c.now, false) or l.wake_seq > l.seen_seq) end as due
+
+-- part: ledger
+-- `may`: the commit passes but for the budget. Scope rows are locked deepest first, so that the hottest comes last; under that
+-- lock unfolded settlements are folded, whether this commit is admitted or not. An update meets the newest version of a row, so
+-- none is folded twice. Settling only appends, unless the same commit reserves in that scope.
+scopes as materialized (
+    select b.key, array_position(%(reserve_scope)s::text[], b.key) as depth, b.limit_tokens, b.limit_micros,
+           b.spent_tokens + b.held_tokens + b.unknown_tokens as used_tokens,
+           b.spent_micros + b.held_micros + b.unknown_micros as used_micros
+    from budget_scope b
+    where b.key = any (%(reserve_scope)s::text[]) and exists (select 1 from may)
+    order by array_position(%(reserve_scope)s::text[], b.key)
+    for no key update
+),
+folded as (
+    update settlement t set folded = true
+    from scopes s
+    where t.scope_key = s.key and not t.folded
+    returning t.scope_key, t.outcome, t.tokens, t.micros, t.held_tokens, t.held_micros
+),
+ending as materialized (
+    select r.rid, r.request_id, r.scope_key, e.outcome, e.tokens, coalesce(e.micros, r.micros) as micros,
+           r.tokens as held_tokens, r.micros as held_micros
+    from may m
+    join reservation r on r.rid = m.rid
+    join unnest(%(settle_id)s::text[], %(settle_outcome)s::text[], %(settle_tokens)s::bigint[], %(settle_micros)s::bigint[])
+         as e(request_id, outcome, tokens, micros) on e.request_id = r.request_id
+    where not exists (select 1 from settlement t
+                      where t.rid = r.rid and t.request_id = r.request_id and t.scope_key = r.scope_key)
+),
+moves as materialized (                     -- how settlements change the scopes; `mine`: only if this commit is applied
+    select x.scope_key, x.mine,
+           -x.held_tokens as held_tokens,
+           -x.held_micros as held_micros,
+           case x.outcome when 'settled' then x.tokens else 0 end as spent_tokens,
+           case x.outcome when 'settled' then x.micros else 0 end as spent_micros,
+           case x.outcome when 'unknown' then x.held_tokens else 0 end as unknown_tokens,
+           case x.outcome when 'unknown' then x.held_micros else 0 end as unknown_micros
+    from (select scope_key, false as mine, outcome, tokens, micros, held_tokens, held_micros from folded
+          union all
+          select scope_key, true, outcome, tokens, micros, held_tokens, held_micros from ending) x
+),
+asked as materialized (                     -- what is new in this request: nothing, if it was reserved before
+    select case when n.is_new then %(reserve_tokens)s::bigint else 0 end                  as tokens,
+           case when n.is_new then %(reserve_micros)s::bigint else 0 end                  as micros,
+           n.is_new
+    from (select %(request_id)s::text is not null
+                 and not exists (select 1 from reservation r
+                                 where r.rid = %(rid)s::uuid and r.request_id = %(request_id)s::text) as is_new) n
+),
+refused as materialized (
+    select u.key,
+           case when u.limit_micros is not null and a.micros is null then 'missing_reservation' else 'budget_exceeded' end as reason
+    from asked a, (
+        select s.key, s.depth, s.limit_tokens, s.limit_micros,
+               s.used_tokens + coalesce(sum(m.held_tokens + m.spent_tokens + m.unknown_tokens), 0) as used_tokens,
+               s.used_micros + coalesce(sum(m.held_micros + m.spent_micros + m.unknown_micros), 0) as used_micros
+        from scopes s left join moves m on m.scope_key = s.key
+        group by s.key, s.depth, s.limit_tokens, s.limit_micros, s.used_tokens, s.used_micros
+    ) u
+    where a.is_new
+      and (u.used_tokens + a.tokens > u.limit_tokens
+           or (u.limit_micros is not null and (a.micros is null or u.used_micros + a.micros > u.limit_micros)))
+    order by u.depth
+    limit 1
+),
+charged as (
+    update budget_scope b set
+        spent_tokens   = b.spent_tokens + d.spent_tokens,
+        spent_micros   = b.spent_micros + d.spent_micros,
+        held_tokens    = b.held_tokens + d.held_tokens,
+        held_micros    = b.held_micros + d.held_micros,
+        unknown_tokens = b.unknown_tokens + d.unknown_tokens,
+        unknown_micros = b.unknown_micros + d.unknown_micros
+    from (
+        select s.key,
+               coalesce(sum(m.spent_tokens), 0) as spent_tokens,
+               coalesce(sum(m.spent_micros), 0) as spent_micros,
+               coalesce(sum(m.held_tokens), 0) + case when v.admitted then a.tokens else 0 end as held_tokens,
+               coalesce(sum(m.held_micros), 0) + case when v.admitted then coalesce(a.micros, 0) else 0 end as held_micros,
+               coalesce(sum(m.unknown_tokens), 0) as unknown_tokens,
+               coalesce(sum(m.unknown_micros), 0) as unknown_micros
+        from scopes s
+        cross join asked a
+        cross join (select not exists (select 1 from refused) as admitted) v
+        left join moves m on m.scope_key = s.key and (v.admitted or not m.mine)
+        group by s.key, v.admitted, a.tokens, a.micros
+    ) d
+    where b.key = d.key
+),
+
+-- part: ledger_writes
+holds as (
+    insert into reservation (rid, request_id, scope_key, tokens, micros, at)
+    select g.rid, %(request_id)s::text, s.key, a.tokens, coalesce(a.micros, 0), c.now
+    from gate g, scopes s, asked a, clock c
+    where a.is_new
+),
+settled as (
+    insert into settlement (rid, request_id, scope_key, outcome, tokens, micros, held_tokens, held_micros, folded, at)
+    select e.rid, e.request_id, e.scope_key, e.outcome, e.tokens, e.micros, e.held_tokens, e.held_micros,
+           exists (select 1 from scopes s where s.key = e.scope_key), c.now
+    from gate g, ending e, clock c
+    on conflict do nothing
+),
+
+-- name: commit_plain
+-- Without wakes, items, swarm task and ledger, and not final: most commits of a run at work.
+with
+-- include: clock_and_ttl
+-- include: own_head
+-- include: fence
+admitted as (select * from fenced),
+listed as (select 0 as given, 0 as answered),
+-- include: gate
+-- include: own
+select
+    case when o.rid is not null then 'applied'
+         when l.rid is null then 'missing'
+         when l.revision <> %(expected)s::bigint then 'conflict'
+         else 'cancel_pending' end as outcome,
+-- include: state_columns
+from clock c
+left join locked l on l.rid = %(rid)s::uuid
+left join own o on true;
+
+-- name: commit_reserve
+-- The plain one with reservation and settlements.
+with
+-- include: clock_and_ttl
+-- include: own_head
+-- include: fence
+may as (select * from fenced),
+-- include: ledger
+admitted as materialized (select * from may where not exists (select 1 from refused)),
+listed as (select 0 as given, 0 as answered),
+-- include: gate
+-- include: ledger_writes
+-- include: own
+select
+    case when o.rid is not null then 'applied'
+         when l.rid is null then 'missing'
+         when l.revision <> %(expected)s::bigint then 'conflict'
+         when exists (select 1 from refused) then 'over_budget'
+         else 'cancel_pending' end as outcome,
+-- include: state_columns
+    ,
+    (select key from refused) as refused_scope,
+    (select reason from refused) as refused_reason
+from clock c
+left join locked l on l.rid = %(rid)s::uuid
+left join own o on true;
+
+-- name: commit
+-- Everything: also wakes, items, the swarm task and the end.
+with
+-- include: clock_and_ttl
+locked as materialized (
+    select h.rid, h.revision, h.commit_id, h.status, h.wake_seq, h.cancel_seq, h.seen_seq, h.parked, h.due_at, h.open_items,
+           h.suspension, h.deadline_at, h.start_before_at
+    from run_head h
+    where h.rid = any (array_append(%(wakes)s::uuid[], %(rid)s::uuid))
+    order by h.rid
+    for no key update
+),
+-- include: fence
+before as materialized (                    -- items of the suspension that goes on, with the answers of now
+    select p.item_id, p.answer, p.answer_id, p.answered_at
+    from pending_item p
+    where p.rid = %(rid)s::uuid and p.suspension = (select suspension from fenced where status = 'suspended')
+      and p.item_id = any (%(item_id)s::text[])
+    order by p.item_id
+    for no key update
+),
+listed as materialized (
+    select cardinality(%(item_id)s::text[]) as given, (select count(*) from before where answer is not null) as answered
+),
+tasks as materialized (                     -- own task, and its dependents if it completes
+    select t.task_id, t.status, t.downstream
+    from swarm_task t
+    where t.swarm_rid = %(swarm_rid)s::uuid
+      and (t.task_id = %(task_id)s::text
+           or (%(task_status)s::text = 'completed'
+               and t.task_id in (select e.down from swarm_edge e
+                                 where e.swarm_rid = %(swarm_rid)s::uuid and e.up = %(task_id)s::text)))
+      and (select given from listed) >= 0   -- after the items
+      and exists (select 1 from fenced)
+    order by t.task_id
+    for no key update
+),
+turn as materialized (                      -- what becomes of the own task; no row if it ended before
+    select t.status as old_status, t.downstream,
+           %(task_status)s::text in ('completed', 'failed', 'cancelled') as ends
+    from tasks t
+    where t.task_id = %(task_id)s::text and t.status not in ('completed', 'failed', 'blocked', 'cancelled')
+),
+swarm_row as materialized (
+    select s.rid from swarm s
+    where s.rid = %(swarm_rid)s::uuid and exists (select 1 from turn)
+    for no key update
+),
+may as materialized (
+    select f.*
+    from fenced f
+    where (select count(*) from swarm_row) >= 0   -- the swarm row before the scopes
+      and (%(task_status)s::text is distinct from 'completed'
+           or not exists (select 1 from turn)
+           or (select count(*) - 1 from tasks) = (select downstream from turn))
+),
+-- include: ledger
+admitted as materialized (select * from may where not exists (select 1 from refused)),
+-- include: gate
+-- include: ledger_writes
+-- include: own
+,
+woken as (
+    update run_head h set
+        wake_seq = h.wake_seq + 1,
+        sweep_at = case when h.parked is null then least(h.sweep_at, c.later) end
+    from locked l, clock c
+    where h.rid = l.rid and h.rid <> %(rid)s::uuid and l.status not in ('completed', 'stopped', 'failed')
+      and exists (select 1 from own)
+    returning h.rid, h.wake_seq, h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
+),
+noted as (
+    insert into inbox (rid, seq, kind, body) select w.rid, w.wake_seq, 'child', %(note_body)s::text from woken w
+),
+items as (
+    insert into pending_item (rid, suspension, item_id, kind, body, digest, expires_at, answer, answer_id, answered_at)
+    select o.rid, o.revision, i.item_id, i.kind, i.body, i.digest, c.now + i.expires_in_ms * interval '1 millisecond',
+           b.answer, b.answer_id, b.answered_at
+    from own o
+    cross join clock c
+    cross join unnest(%(item_id)s::text[], %(item_kind)s::text[], %(item_body)s::text[], %(item_digest)s::text[],
+                %(item_expires_in_ms)s::float8[]) as i(item_id, kind, body, digest, expires_in_ms)
+    left join before b on b.item_id = i.item_id
+),
+moved as (                                  -- one update over own task and dependents: no row is changed twice
+    update swarm_task t set
+        status   = case when t.task_id = %(task_id)s::text then %(task_status)s::text
+                        when t.status = 'pending' and t.waiting = 1 then 'ready'
+                        else t.status end,
+        waiting  = case when t.task_id = %(task_id)s::text then t.waiting else t.waiting - 1 end,
+        ended_at = case when t.task_id = %(task_id)s::text and n.ends then c.now else t.ended_at end
+    from tasks k, turn n, own o, clock c
+    where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id
+    returning t.task_id, t.status, k.status as old_status
+),
+counted as (
+    update swarm s set
+        open    = s.open - n.ends::integer,
+        running = s.running - (n.old_status = 'running')::integer,
+        ready   = s.ready - (n.old_status = 'ready')::integer
+                  + (select count(*) from moved m where m.old_status = 'pending' and m.status = 'ready')
+    from turn n, own o
+    where s.rid = %(swarm_rid)s::uuid
+    returning s.open
+),
+closed as (
+    update swarm s set status = 'settled'
+    from own o, gate g
+    where s.rid = o.rid and g.final and s.status = 'active'
+)
+select
+    case when o.rid is not null then 'applied'
+         when l.rid is null then 'missing'
+         when l.revision <> %(expected)s::bigint then 'conflict'
+         when not exists (select 1 from fenced) then 'cancel_pending'
+         when exists (select 1 from refused) then 'over_budget'
+         else 'again' end as outcome,
+-- include: state_columns
+    ,
+    (select key from refused) as refused_scope,
+    (select reason from refused) as refused_reason,
+    (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]') from woken w)
+        as woken,
+    coalesce((select open from counted), (select s.open from swarm s where s.rid = %(swarm_rid)s::uuid)) as swarm_open
+from clock c
+left join locked l on l.rid = %(rid)s::uuid
+left join own o on true;

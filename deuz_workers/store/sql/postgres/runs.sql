@@ -1,0 +1,401 @@
+-- Single runs: create, read, schedule, inputs of outsiders, listings.
+
+-- name: create
+-- The first run, unless its id or its key is taken; then its tasks, of which a clash fails the whole. In a caller's transaction
+-- `now()` may be old, hence clock_timestamp().
+with
+clock as materialized (
+    select coalesce(to_timestamp(%(now_ms)s::float8 / 1000), clock_timestamp()) as now
+),
+given as materialized (
+    select r.*,
+           coalesce(to_timestamp(r.start_at_ms / 1000), c.now + r.start_in_ms * interval '1 millisecond', c.now) as start_at,
+           coalesce(to_timestamp(r.deadline_at_ms / 1000), c.now + r.deadline_in_ms * interval '1 millisecond') as deadline_at,
+           coalesce(to_timestamp(r.before_at_ms / 1000), c.now + r.before_in_ms * interval '1 millisecond') as start_before_at
+    from clock c,
+         unnest(%(run_rid)s::uuid[], %(run_scope)s::text[], %(run_id)s::text[], %(run_kind)s::text[], %(run_agent)s::text[],
+                %(run_body)s::text[], %(run_version)s::smallint[], %(run_queue)s::text[], %(run_priority)s::smallint[],
+                %(run_shard)s::smallint[], %(run_last_seq)s::integer[], %(run_idem_key)s::text[], %(run_digest)s::text[],
+                %(run_task_id)s::text[], %(run_start_in_ms)s::float8[], %(run_start_at_ms)s::float8[],
+                %(run_deadline_in_ms)s::float8[], %(run_deadline_at_ms)s::float8[], %(run_start_before_in_ms)s::float8[],
+                %(run_start_before_at_ms)s::float8[])
+         with ordinality
+         as r(rid, scope, run_id, kind, agent, body, version, queue, priority, shard, last_seq, idem_key, digest, task_id,
+              start_in_ms, start_at_ms, deadline_in_ms, deadline_at_ms, before_in_ms, before_at_ms, place)
+),
+heads as materialized (
+    select g.place, g.rid, g.scope, g.run_id, g.kind, g.agent, g.queue, g.priority, g.shard,
+           case when g.place > 1 then (select rid from given where place = 1) end as swarm_rid, g.task_id, g.idem_key,
+           g.digest as input_digest, c.now as created_at, g.deadline_at, g.start_before_at, g.version, g.last_seq, g.body,
+           c.now as status_at, d.due_at,
+           case when d.due_at <= c.now then c.now + %(ring_in_ms)s::float8 * interval '1 millisecond' else d.due_at end as sweep_at
+    from clock c, given g,
+         lateral (select least(case when g.place = 1 then g.start_at end, g.deadline_at, g.start_before_at) as due_at) d
+),
+first as (
+    insert into run_head (
+        rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at)
+    select
+        rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at
+    from heads where place = 1
+    on conflict do nothing
+    returning rid
+),
+others as (
+    insert into run_head (
+        rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at)
+    select
+        h.rid, h.scope, h.run_id, h.kind, h.agent, h.queue, h.priority, h.shard, h.swarm_rid, h.task_id, h.idem_key, h.input_digest,
+        h.created_at, h.deadline_at, h.start_before_at, h.version, h.last_seq, h.body, h.status_at, h.due_at, h.sweep_at
+    from first, heads h where h.place > 1
+),
+messages as (
+    insert into message (rid, epoch, seq, body)
+    select m.rid, 0, m.seq, m.body
+    from first, unnest(%(message_rid)s::uuid[], %(message_seq)s::integer[], %(message_body)s::text[]) as m(rid, seq, body)
+),
+tags as (
+    insert into run_tag (rid, key, value)
+    select t.rid, t.key, t.value
+    from first, unnest(%(tag_rid)s::uuid[], %(tag_key)s::text[], %(tag_value)s::text[]) as t(rid, key, value)
+),
+budgets as (
+    insert into budget_scope (key, limit_tokens, limit_micros)
+    select b.key, b.tokens, b.micros
+    from first,
+         unnest(%(budget_key)s::text[], %(budget_tokens)s::bigint[], %(budget_micros)s::bigint[]) as b(key, tokens, micros)
+    on conflict do nothing
+),
+swarms as (
+    insert into swarm (rid, slots, open, ready)
+    select f.rid, %(swarm_slots)s::integer, cardinality(%(task_id)s::text[]),
+           (select count(*) from unnest(%(task_waiting)s::integer[]) as w(waiting) where w.waiting = 0)
+    from first f
+    where %(swarm_slots)s::integer is not null
+),
+tasks as (
+    insert into swarm_task (swarm_rid, task_id, run_rid, status, waiting, rank, downstream)
+    select f.rid, t.task_id, t.run_rid, case when t.waiting = 0 then 'ready' else 'pending' end, t.waiting, t.rank, t.downstream
+    from first f,
+         unnest(%(task_rid)s::uuid[], %(task_id)s::text[], %(task_waiting)s::integer[], %(task_rank)s::bigint[],
+                %(task_downstream)s::integer[]) as t(run_rid, task_id, waiting, rank, downstream)
+),
+edges as (
+    insert into swarm_edge (swarm_rid, up, down)
+    select f.rid, e.up, e.down from first f, unnest(%(edge_up)s::text[], %(edge_down)s::text[]) as e(up, down)
+)
+select exists (select 1 from first) as created;
+
+-- name: find_run
+-- Who was there before. Its key goes before its id.
+select h.rid, h.scope, h.run_id, h.status, h.input_digest
+from run_head h
+where h.run_id = %(run_id)s::text or (h.scope = %(scope)s::text and h.idem_key = %(idem_key)s::text)
+order by (h.scope = %(scope)s::text and h.idem_key is not distinct from %(idem_key)s::text and h.idem_key is not null) desc
+limit 1;
+
+-- name: head
+with
+-- include: clock
+run as (select * from run_head where run_id = %(run_id)s::text and scope = %(scope)s::text)
+select
+-- include: head_columns
+from run h, clock c;
+
+-- name: load
+-- Head, history and unseen inputs of one snapshot.
+with
+-- include: clock
+run as materialized (select * from run_head where run_id = %(run_id)s::text and scope = %(scope)s::text)
+select
+-- include: head_columns
+    ,
+    m.message_seq, m.message_body,
+    r.receipt_step, r.receipt_call, r.receipt_seq, r.receipt_stage, r.receipt_body,
+    n.note_seq, n.note_kind, n.note_body,
+    i.item_id, i.item_kind, i.item_body, i.item_digest, i.item_expires_in_ms, i.item_answer
+from run h
+cross join clock c
+cross join lateral (
+    select coalesce(array_agg(x.seq), '{}') as message_seq, coalesce(array_agg(x.body), '{}') as message_body
+    from (select seq, body from message
+          where rid = h.rid and epoch = h.epoch
+            and seq > case when %(known_epoch)s::integer = h.epoch then %(known_seq)s::integer else -1 end
+          order by seq) x
+) m
+cross join lateral (
+    select coalesce(array_agg(x.step), '{}') as receipt_step, coalesce(array_agg(x.call_id), '{}') as receipt_call,
+           coalesce(array_agg(x.seq), '{}') as receipt_seq, coalesce(array_agg(x.stage), '{}') as receipt_stage,
+           coalesce(array_agg(x.body), '{}') as receipt_body
+    from (select step, call_id, seq, stage, body from receipt
+          where rid = h.rid and step >= %(known_step)s::integer
+          order by step, call_id, seq) x
+) r
+cross join lateral (
+    select coalesce(array_agg(x.seq), '{}') as note_seq, coalesce(array_agg(x.kind), '{}') as note_kind,
+           coalesce(array_agg(x.body), '{}') as note_body
+    from (select seq, kind, body from inbox where rid = h.rid and seq > h.seen_seq order by seq) x
+) n
+cross join lateral (
+    select coalesce(array_agg(x.item_id), '{}') as item_id, coalesce(array_agg(x.item_kind), '{}') as item_kind,
+           coalesce(array_agg(x.item_body), '{}') as item_body, coalesce(array_agg(x.item_digest), '{}') as item_digest,
+           coalesce(array_agg(x.item_expires_in_ms), '{}') as item_expires_in_ms,
+           coalesce(array_agg(x.item_answer), '{}') as item_answer
+    from (select
+-- include: item_columns
+          from pending_item p
+          where p.rid = h.rid and h.suspension > 0 and p.suspension = h.suspension
+          order by p.item_id) x
+) i;
+
+-- name: record_unclean_end
+-- An unclean end of the holder of `expected`. A deadline still to come bounds the back-off; one that passed does not, so that
+-- a run that kills its workers keeps its distance.
+with
+-- include: clock
+ended as (
+    update run_head h set
+        attempts = h.attempts + 1,
+        due_at   = n.next_at,
+        sweep_at = case when h.parked is null then n.next_at end
+    from clock c, lateral (
+        select least(c.now + %(back_off_ms)s::float8 * interval '1 millisecond',
+                     (select d.deadline_at from run_head d where d.rid = %(rid)s::uuid and d.deadline_at > c.now)) as next_at
+    ) n
+    where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint
+    returning h.attempts
+)
+select attempts from ended;
+
+-- name: park
+-- Head, task, swarm row: the order of locks. Refused when the revision moved or an input is unseen.
+with
+-- include: clock
+locked as materialized (
+    select h.rid, h.swarm_rid, h.task_id from run_head h
+    where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint and h.wake_seq = h.seen_seq
+    for no key update
+),
+task as materialized (
+    select t.swarm_rid, t.task_id, t.status from swarm_task t
+    where t.swarm_rid = (select swarm_rid from locked) and t.task_id = (select task_id from locked)
+      and t.status in ('ready', 'running', 'suspended')
+    for no key update
+),
+held as (
+    update swarm_task t set status = 'needs_reconciliation'
+    from task k
+    where t.swarm_rid = k.swarm_rid and t.task_id = k.task_id
+    returning k.swarm_rid, k.status as old_status
+),
+counted as (
+    update swarm s set
+        running = s.running - (k.old_status = 'running')::integer,
+        ready   = s.ready - (k.old_status = 'ready')::integer
+    from held k
+    where s.rid = k.swarm_rid
+),
+parked as (
+    update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null
+    from locked l
+    where h.rid = l.rid
+    returning h.rid
+)
+select rid from parked;
+
+-- name: add_note
+-- An outsider's input: its place is the number that it raises wake_seq to; envelope and revision stay as they are.
+with
+-- include: clock_and_ttl
+locked as materialized (
+    select h.rid, h.swarm_rid, h.task_id, h.parked, h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
+    from run_head h
+    where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text
+      and (h.status not in ('completed', 'stopped', 'failed') or (h.status = 'failed' and %(kind)s::text = 'retry'))
+    for no key update
+),
+before as materialized (
+    select n.seq from locked l join inbox n on n.rid = l.rid and n.note_id = %(note_id)s::uuid
+),
+task as materialized (
+    select t.swarm_rid, t.task_id from swarm_task t
+    where t.swarm_rid = (select swarm_rid from locked) and t.task_id = (select task_id from locked)
+      and t.status = 'needs_reconciliation' and %(kind)s::text in ('retry', 'reconcile') and not exists (select 1 from before)
+    for no key update
+),
+readied as (
+    update swarm_task t set status = 'ready' from task k where t.swarm_rid = k.swarm_rid and t.task_id = k.task_id
+    returning k.swarm_rid
+),
+counted as (
+    update swarm s set ready = s.ready + 1 from readied k where s.rid = k.swarm_rid
+),
+woken as (
+    update run_head h set
+        wake_seq   = h.wake_seq + 1,
+        cancel_seq = case when %(kind)s::text = 'cancel' then h.wake_seq + 1 else h.cancel_seq end,
+        due_at     = case when u.unparks then c.now else h.due_at end,
+        sweep_at   = case when u.unparks or h.parked is null then least(h.sweep_at, c.later) end,
+        parked     = case when not u.unparks then h.parked end
+    from locked l, clock c,
+         lateral (select l.parked is not null and %(kind)s::text in ('retry', 'reconcile', 'cancel') as unparks) u
+    where h.rid = l.rid and not exists (select 1 from before)
+    returning h.rid, h.wake_seq
+),
+noted as (
+    insert into inbox (rid, seq, kind, body, note_id)
+    select w.rid, w.wake_seq, %(kind)s::text, %(body)s::text, %(note_id)s::uuid from woken w
+)
+select l.rid, coalesce((select seq from before), (select wake_seq from woken)) as seq,
+       l.scope, l.run_id, l.queue, l.revision, l.priority, l.agent
+from locked l;
+
+-- name: answer_item
+-- One conditional update of the item, after the head and before the task (order of locks). The loser reads the winner with
+-- `item_answer`: inside this statement the item may still look unanswered.
+with
+-- include: clock_and_ttl
+locked as materialized (
+    select h.rid, h.suspension, h.open_items, h.parked, h.swarm_rid, h.task_id,
+           h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
+    from run_head h
+    where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text
+    for no key update
+),
+answered as (
+    update pending_item p set answer = %(answer)s::text, answer_id = %(answer_id)s::uuid, answered_at = c.now
+    from locked l, clock c
+    where p.rid = l.rid and p.item_id = %(item_id)s::text
+      and p.suspension = l.suspension and l.suspension > 0
+      and p.answer is null and (p.expires_at is null or p.expires_at > c.now)
+    returning l.rid, l.open_items = 1 as last, l.parked is null as may_run
+),
+task as materialized (
+    select t.swarm_rid, t.task_id from swarm_task t
+    where t.swarm_rid = (select swarm_rid from locked) and t.task_id = (select task_id from locked)
+      and t.status = 'suspended' and exists (select 1 from answered where last)
+    for no key update
+),
+readied as (
+    update swarm_task t set status = 'ready' from task k where t.swarm_rid = k.swarm_rid and t.task_id = k.task_id
+    returning k.swarm_rid
+),
+counted as (
+    update swarm s set ready = s.ready + 1 from readied k where s.rid = k.swarm_rid
+),
+lowered as (
+    update run_head h set
+        open_items = h.open_items - 1,
+        due_at     = case when d.due then c.now else h.due_at end,
+        sweep_at   = case when d.due then least(h.sweep_at, c.later) else h.sweep_at end
+    from answered a, clock c, lateral (select a.last and a.may_run and not exists (select 1 from readied) as due) d
+    where h.rid = a.rid
+    returning h.open_items, d.due
+)
+select w.open_items is not null as stored, coalesce(w.open_items, l.open_items) as open_items, coalesce(w.due, false) as due,
+       (select swarm_rid from readied) as swarm_rid,
+       l.rid, l.scope, l.run_id, l.queue, l.revision, l.priority, l.agent
+from locked l left join lowered w on true;
+
+-- name: item_answer
+-- Of the newest suspension that had it.
+select answer, answer_id from pending_item
+where rid = %(rid)s::uuid and item_id = %(item_id)s::text
+order by suspension desc
+limit 1;
+
+-- name: open_items
+with
+-- include: clock
+run as (select rid, suspension from run_head where run_id = %(run_id)s::text and scope = %(scope)s::text)
+select
+-- include: item_columns
+from run h
+join pending_item p on p.rid = h.rid and p.suspension = h.suspension
+cross join clock c
+where h.suspension > 0 and p.answer is null
+order by p.item_id;
+
+-- name: bells
+select scope, run_id, queue, revision, priority, agent
+from run_head
+where rid = any (%(rids)s::uuid[]) and status not in ('completed', 'stopped', 'failed');
+
+-- name: sweep
+-- Takes rows that nobody else is taking. A row whose sweep_at passed and that has no work goes back to its due_at.
+with
+-- include: clock_and_ttl
+taken as materialized (
+    select h.rid, h.sweep_at as old_sweep_at,
+           h.parked is null and (coalesce(h.due_at <= (select now from clock), false) or h.wake_seq > h.seen_seq) as has_work
+    from run_head h
+    where h.sweep_at <= (select now from clock)
+      and (%(queues)s::text[] is null or h.queue = any (%(queues)s::text[]))
+    order by h.sweep_at
+    limit %(limit)s::bigint
+    for no key update skip locked
+),
+moved as (
+    update run_head h set sweep_at = case when t.has_work then c.later when h.parked is null then h.due_at end
+    from taken t, clock c
+    where h.rid = t.rid
+    returning h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent, t.has_work, t.old_sweep_at
+)
+select scope, run_id, queue, revision, priority, agent from moved where has_work order by old_sweep_at;
+
+-- name: postpone
+with
+-- include: clock
+moved as (
+    update run_head h set sweep_at = c.now + %(in_ms)s::float8 * interval '1 millisecond'
+    from clock c
+    where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text and h.sweep_at is not null
+)
+select 1 as none where false;
+
+-- name: journal
+select j.seq, j.body, floor(extract(epoch from j.at) * 1000)::bigint as at_ms
+from run_head h join journal j on j.rid = h.rid
+where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text and j.seq > %(after)s::bigint
+order by j.seq
+limit %(limit)s::bigint;
+
+-- name: list_runs
+-- A parked run is listed as suspended. The cursor is the (status_at, rid) of the last row, in microseconds as they are stored.
+with
+-- include: clock
+run as not materialized (select * from run_head)
+select
+-- include: head_columns
+    ,
+    (extract(epoch from h.status_at) * 1000000)::bigint as status_at_us
+from run h, clock c
+where (%(scope)s::text is null or h.scope = %(scope)s::text)
+  and (cardinality(%(status)s::text[]) = 0
+       or (case when h.parked is not null and h.status in ('queued', 'running') then 'suspended' else h.status end)
+          = any (%(status)s::text[]))
+  and h.kind = any (%(kind)s::text[])
+  and (%(agent)s::text is null or h.agent = %(agent)s::text)
+  and (%(queue)s::text is null or h.queue = %(queue)s::text)
+  and (%(parked)s::boolean is null or (h.parked is not null) = %(parked)s::boolean)
+  and not exists (select 1 from unnest(%(tag_key)s::text[], %(tag_value)s::text[]) as q(key, value)
+                  where not exists (select 1 from run_tag t where t.rid = h.rid and t.key = q.key and t.value = q.value))
+  and (%(before_us)s::bigint is null
+       or (h.status_at, h.rid)
+          < (timestamptz 'epoch' + %(before_us)s::bigint * interval '1 microsecond', %(before_rid)s::uuid))
+order by h.status_at desc, h.rid desc
+limit %(limit)s::bigint;
+
+-- name: cost_by_tag
+select t.value, count(*) as runs, sum(h.tokens)::bigint as tokens,
+       case when bool_and(h.cost_micros is not null) then sum(h.cost_micros)::bigint end as cost_micros
+from run_tag t join run_head h on h.rid = t.rid
+where t.key = %(tag_key)s::text and (%(scope)s::text is null or h.scope = %(scope)s::text)
+group by t.value
+order by t.value;
+
+-- name: now
+select floor(extract(epoch from coalesce(to_timestamp(%(now_ms)s::float8 / 1000), clock_timestamp())) * 1000)::bigint as now_ms;

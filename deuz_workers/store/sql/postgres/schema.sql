@@ -1,0 +1,214 @@
+-- What all migrations together make (a test compares). Postgres 15 and later.
+-- Append-only tables begin with rid (a UUIDv7) in their key, so that they can become range partitions by rid later; they are
+-- plain tables now. Bodies are text of the codec, never jsonb. Times are the database's.
+
+create table run_head (
+    rid             uuid        not null,
+    scope           text        not null,
+    run_id          text        not null,
+    kind            text        not null,
+    agent           text        not null,
+    queue           text        not null,
+    priority        smallint    not null,
+    shard           smallint    not null,                  -- a hash of the scope, constant for life
+    swarm_rid       uuid,                                  -- a swarm task's: head of its swarm
+    task_id         text,
+    idem_key        text,
+    input_digest    text        not null,
+    created_at      timestamptz not null,
+    deadline_at     timestamptz,
+    start_before_at timestamptz,
+    -- envelope: changes only together with revision
+    revision        bigint      not null default 0,
+    commit_id       uuid,                                  -- of the commit that made `revision`
+    version         smallint    not null,                  -- of the record
+    status          text        not null default 'queued',
+    phase           text        not null default 'loop',
+    epoch           integer     not null default 0,        -- of the history
+    last_seq        integer     not null,                  -- of the history, -1: empty
+    journal_seq     bigint      not null default 0,
+    seen_seq        bigint      not null default 0,        -- inputs folded in
+    suspension      bigint      not null default 0,        -- revision that listed the current items, 0: none
+    mid_step        boolean     not null default false,
+    tokens          bigint      not null default 0,
+    cost_micros     bigint               default 0,        -- null: some price is not known
+    model_step      integer     not null default 0,
+    body            text        not null,                  -- the small rest of the envelope
+    status_at       timestamptz not null,                  -- listings sort by this: moved with status only
+    -- schedule: changes without the revision
+    due_at          timestamptz,
+    wake_seq        bigint      not null default 0,        -- inputs that arrived
+    cancel_seq      bigint      not null default 0,        -- place of the newest cancel note; unseen while > seen_seq
+    open_items      integer     not null default 0,        -- of the current suspension
+    parked          text,                                  -- null, or why nobody may step it
+    sweep_at        timestamptz,                           -- the only indexed one; null: only an input can wake it
+    attempts        smallint    not null default 0,        -- unclean ends since the last progress
+    primary key (rid),
+    constraint run_id_is_unique unique (run_id),           -- one store, one name; the scope only identifies
+    constraint idempotency_key_is_unique_per_scope unique (scope, idem_key),
+    constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),
+    constraint status_is_known check (status in (
+        'queued',       -- to running (first step), stopped, failed
+        'running',      -- to suspended, completed, stopped, failed
+        'suspended',    -- to running, completed, stopped, failed
+        'completed',    -- final
+        'stopped',      -- final
+        'failed'        -- final but for an explicit retry: to running
+    )),
+    constraint phase_is_known check (phase in ('loop', 'finalizing', 'extracting')),
+    constraint seen_never_ahead_of_wake check (seen_seq <= wake_seq),
+    constraint final_has_no_open_items check (status not in ('completed', 'stopped', 'failed') or open_items = 0),
+    constraint task_has_a_swarm check ((swarm_rid is null) = (task_id is null)),
+    constraint parked_is_not_swept check (parked is null or sweep_at is null)
+) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
+        autovacuum_vacuum_cost_delay = 0);
+create index run_head_sweep on run_head (sweep_at) where sweep_at is not null;
+create index run_head_listing on run_head (status_at desc, rid desc);
+
+create table run_tag (
+    rid     uuid not null,
+    key     text not null,
+    value   text not null,
+    primary key (rid, key)
+);
+create index run_tag_value on run_tag (key, value, rid);
+
+create table message (
+    rid     uuid    not null,
+    epoch   integer not null,
+    seq     integer not null,
+    body    text    not null,
+    primary key (rid, epoch, seq)
+);
+
+create table receipt (                                     -- one row per change of stage, the newest counts
+    rid     uuid    not null,
+    step    integer not null,
+    call_id text    not null,
+    seq     integer not null,
+    stage   text    not null,
+    body    text    not null,
+    primary key (rid, step, call_id, seq),
+    constraint stage_is_known check (stage in (
+        'executing', 'suspended', 'executed', 'failed', 'validation-failed', 'projection-failed', 'completed'))
+);
+
+create table journal (
+    rid     uuid        not null,
+    seq     bigint      not null,
+    body    text        not null,
+    at      timestamptz not null,
+    primary key (rid, seq)
+);
+
+create table inbox (
+    rid     uuid   not null,
+    seq     bigint not null,                               -- the number that its writer raised wake_seq to
+    kind    text   not null,
+    body    text   not null,
+    note_id uuid,                                          -- of an outsider's note: finds it again when the answer got lost
+    primary key (rid, seq),
+    constraint note_is_written_once unique (rid, note_id),
+    constraint note_kind_is_known check (kind in ('cancel', 'message', 'retry', 'reconcile', 'child'))
+);
+
+create table pending_item (
+    rid         uuid   not null,
+    suspension  bigint not null,                           -- the current one while equal to the head's
+    item_id     text   not null,
+    kind        text   not null,
+    body        text   not null,
+    digest      text,
+    expires_at  timestamptz,
+    answer      text,                                      -- null: open. Set once
+    answer_id   uuid,
+    answered_at timestamptz,
+    primary key (rid, suspension, item_id),
+    constraint item_kind_is_known check (kind in ('approval', 'client_tool', 'deferral', 'child_run', 'quarantine'))
+);
+
+create table swarm (
+    rid         uuid    not null,
+    status      text    not null default 'active',         -- settled once its head is final
+    slots       integer not null,                          -- the limit of `running`
+    open        integer not null,                          -- tasks that have not ended
+    ready       integer not null,
+    running     integer not null default 0,
+    journal_seq bigint  not null default 0,                -- of the blackboard
+    primary key (rid),
+    constraint swarm_status_is_known check (status in ('active', 'settled')),
+    constraint counters_are_not_negative check (open >= 0 and ready >= 0 and running >= 0)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
+        autovacuum_vacuum_cost_delay = 0);
+create index swarm_active on swarm (rid) where status = 'active';
+
+create table swarm_task (
+    swarm_rid   uuid    not null,
+    task_id     text    not null,
+    run_rid     uuid    not null,
+    status      text    not null,
+    waiting     integer not null,                          -- upstream tasks that have not completed
+    rank        bigint  not null,                          -- order among the ready ones
+    downstream  integer not null,                          -- dependents; whoever adds an edge raises it under this row's lock
+    started_at  timestamptz,                               -- first slot
+    ended_at    timestamptz,
+    primary key (swarm_rid, task_id),
+    constraint task_status_is_known check (status in (
+        'pending',              -- to ready (the last upstream task completed), blocked, cancelled
+        'ready',                -- to running (a slot), suspended, cancelled
+        'running',              -- to suspended, needs_reconciliation, completed, failed, cancelled
+        'suspended',            -- to ready (answered), completed, failed, cancelled
+        'completed', 'failed', 'blocked', 'cancelled',
+        'needs_reconciliation'  -- to ready (retried or reconciled), completed, failed, cancelled
+    )),
+    constraint waiting_is_not_negative check (waiting >= 0)
+) with (fillfactor = 70);
+create index swarm_task_ready on swarm_task (swarm_rid, (started_at is null), rank) where status = 'ready';
+
+create table swarm_edge (
+    swarm_rid   uuid not null,
+    up          text not null,
+    down        text not null,
+    primary key (swarm_rid, up, down)
+);
+create index swarm_edge_down on swarm_edge (swarm_rid, down);
+
+create table budget_scope (                                -- only scopes with a limit: the rows that reservations lock
+    key             text   not null,
+    limit_tokens    bigint,
+    limit_micros    bigint,
+    spent_tokens    bigint not null default 0,
+    spent_micros    bigint not null default 0,
+    held_tokens     bigint not null default 0,             -- reserved and not settled, as far as folded
+    held_micros     bigint not null default 0,
+    unknown_tokens  bigint not null default 0,             -- estimates of calls whose outcome nobody knows: stay counted
+    unknown_micros  bigint not null default 0,
+    primary key (key)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
+        autovacuum_vacuum_cost_delay = 0);
+
+create table reservation (                                 -- one row per request and scope that had a limit
+    rid         uuid        not null,
+    request_id  text        not null,
+    scope_key   text        not null,
+    tokens      bigint      not null,
+    micros      bigint      not null,
+    at          timestamptz not null,
+    primary key (rid, request_id, scope_key)
+);
+
+create table settlement (                                  -- how a reservation ended
+    rid         uuid        not null,
+    request_id  text        not null,
+    scope_key   text        not null,
+    outcome     text        not null,
+    tokens      bigint      not null,                      -- used
+    micros      bigint      not null,
+    held_tokens bigint      not null,                      -- reserved before
+    held_micros bigint      not null,
+    folded      boolean     not null,                      -- the scope row counts it
+    at          timestamptz not null,
+    primary key (rid, request_id, scope_key),
+    constraint settlement_outcome_is_known check (outcome in ('settled', 'released', 'unknown'))
+);
+create index settlement_unfolded on settlement (scope_key) where not folded;
