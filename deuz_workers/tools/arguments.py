@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from deuz_workers.errors import ConfigurationError, ToolArgumentsError
-from deuz_workers.tools.problems import conversion_problems, first_line, one_text, schema_problems
-from deuz_workers.tools.schema import JsonSchema, compile_schema, schemas_of
+from deuz_workers.tools.problems import conversion_problems, first_line, one_text
+from deuz_workers.tools.schema import JsonSchema, compile_schema, schemas_of, violations
 from deuz_workers.tools.signature import MISSING, Parameter
 
 
@@ -59,7 +59,7 @@ class Arguments:
         Raises: ToolArgumentsError, which says what to change and repeats no value.
         """
         plain = cast(dict[str, Any], _copy(given))
-        if problems := schema_problems(self._validator.iter_errors(plain)):
+        if problems := violations(self._validator, plain):
             raise self._refusal(problems)
         if self._fields is None:
             return plain

@@ -101,6 +101,10 @@ class FunctionTool(Generic[P, R]):
     def max_result_bytes(self) -> int:
         return self._options.max_result_bytes
 
+    @property
+    def has_predicate(self) -> bool:
+        return not isinstance(self._options.needs_approval, bool)
+
     def needs_approval(self, arguments: Mapping[str, object]) -> bool:
         """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""
         asked = self._options.needs_approval

@@ -51,6 +51,8 @@ def one_text(problems: list[str]) -> str:
 def _line(error: ValidationError) -> str:
     if error.validator in ("anyOf", "oneOf") and error.context:
         return _line_of_alternatives(error)
+    if cast(object, error.validator) is None:  # the schema `false`, whose errors have no path
+        return "something in it is never allowed"
     say = _SAYINGS.get(str(error.validator))
     text = say(error.validator_value, error.instance, error) if say else f"breaks the rule '{error.validator}' of the schema"
     return _placed(error.absolute_path, text)

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.render import readable, render
 from deuz_workers.errors import CodecError, ConfigurationError, ToolResultError
-from deuz_workers.tools.problems import conversion_problems, first_line, one_text, schema_problems
-from deuz_workers.tools.schema import compile_schema
+from deuz_workers.tools.problems import conversion_problems, first_line, one_text
+from deuz_workers.tools.schema import compile_schema, violations
 
 Convert = Callable[[Any], Any]
 
@@ -69,7 +69,7 @@ class Projection:
         return self._render(value if self._to_model_output is None else self._to_model_output(value))
 
     def _validated(self, value: object) -> object:
-        if self._checker is not None and (problems := schema_problems(self._checker.iter_errors(cast(Any, readable(value))))):
+        if self._checker is not None and (problems := violations(self._checker, readable(value))):
             raise self._refusal(one_text(problems))
         try:
             if self._adapter is not None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
+from jsonschema.validators import extend
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.tools.problems import schema_problems
 
 JsonSchema = dict[str, Any]
 
@@ -28,11 +33,34 @@ def compile_schema(schema: Mapping[str, Any], where: str) -> Validator:
     Raises: ConfigurationError, starting with `where`, when it is no JSON Schema (2020-12).
     """
     try:
-        Draft202012Validator.check_schema(schema)
+        Draft202012Validator.check_schema(schema, format_checker=FormatChecker(()))  # patterns may be another language's
     except SchemaError as error:
         at = "/".join(str(step) for step in error.absolute_path) or "the root"
         raise ConfigurationError(f"{where} is not a valid JSON Schema: at {at}: {error.message[:200]}") from error
-    return Draft202012Validator(schema, registry=cast(Any, Registry)())
+    return _Validator(schema, registry=cast(Any, Registry)())
+
+
+def violations(validator: Validator, value: object) -> list[str]:
+    """What is wrong with `value`, one line each, in words for a model; nothing where it fits."""
+    try:
+        return schema_problems(validator.iter_errors(cast(Any, value)))
+    except Unresolvable:
+        return ["it cannot be checked, because the schema refers to something outside itself"]
+    except RecursionError:
+        return ["it is nested too deeply, or the schema refers to itself without an end"]
+    except re.error:
+        return ["it cannot be checked, because the schema names properties by a pattern that is not readable"]
+
+
+def _check_pattern(validator: Any, pattern: str, value: object, schema: object) -> Iterator[ValidationError]:
+    """As JSON Schema says, except for patterns that Python cannot read (`\\p{L}` of Rust and JavaScript): those are left to
+    pydantic, or to the server that the schema came from."""
+    with contextlib.suppress(re.error):
+        if validator.is_type(value, "string") and not re.search(pattern, cast(str, value)):
+            yield ValidationError("does not match")
+
+
+_Validator: Any = extend(Draft202012Validator, {"pattern": _check_pattern})
 
 
 class _WithoutTitles(GenerateJsonSchema):
