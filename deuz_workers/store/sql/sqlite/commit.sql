@@ -1,0 +1,114 @@
+-- The commit, in the order in which it is made. The write lock is held from the first statement on, so what the first one
+-- reads cannot change under the others.
+
+-- name: commit_gate
+-- What decides, and what a refusal answers.
+select h.revision, h.commit_id, h.wake_seq, h.cancel_seq, h.status, h.kind, h.suspension, h.open_items,
+       h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0) or h.wake_seq > h.seen_seq) as due
+from run_head h
+where h.rid = :rid
+
+-- name: commit_head
+-- An input that the envelope has not folded in makes the run due, whatever the commit wanted; so does a suspension on items that
+-- are all answered. A deadline brings `due` forward while the run is not final. A final status takes unseen notes as seen.
+update run_head as h set
+    revision     = h.revision + 1,
+    commit_id    = :commit_id,
+    version      = :version,
+    status       = :status,
+    phase        = :phase,
+    epoch        = :epoch,
+    last_seq     = :last_seq,
+    journal_seq  = :new_journal_seq,
+    seen_seq     = case when :is_final then h.wake_seq else :seen_seq end,
+    mid_step     = :mid_step,
+    body         = :body,
+    tokens       = :tokens,
+    cost_micros  = :cost_micros,
+    model_step   = :model_step,
+    suspension   = :suspension,
+    open_items   = :open_items,
+    attempts     = case when :progress then 0 else h.attempts end,
+    status_at_ms = case when h.status = :status then h.status_at_ms else :now_ms end,
+    due_at_ms    = case when h.parked is null then new.due_at_ms end,
+    sweep_at_ms  = case
+        when h.parked is not null then null
+        when new.due_at_ms > :now_ms or new.due_at_ms is null then new.due_at_ms
+        when h.sweep_at_ms between :now_ms + :ttl_ms / 2 and :now_ms + :ttl_ms then h.sweep_at_ms  -- no index is touched
+        else :now_ms + :ttl_ms end
+from (
+    select case
+        when :is_final then :now_ms + :due_in_ms
+        when o.wake_seq > :seen_seq or (:suspension is not null and :open_items = 0) then :now_ms
+        else nullif(min(coalesce(:now_ms + :due_in_ms, 9223372036854775807),    -- the earliest of those that are not null
+                        coalesce(o.deadline_at_ms, 9223372036854775807),
+                        case when :status = 'queued' then coalesce(o.start_before_at_ms, 9223372036854775807)
+                             else 9223372036854775807 end), 9223372036854775807)
+        end as due_at_ms
+    from run_head o where o.rid = :rid
+) as new
+where h.rid = :rid
+returning revision, wake_seq, cancel_seq, coalesce(due_at_ms <= :now_ms, 0) as due    -- a parked one is never due
+
+-- name: commit_message
+insert into message (rid, epoch, seq, body) values (:rid, :epoch, :seq, :body)
+
+-- name: commit_receipt
+insert into receipt (rid, step, call_id, seq, stage, body) values (:rid, :step, :call_id, :seq, :stage, :body)
+
+-- name: commit_journal
+insert into journal (rid, seq, at_ms, body) values (:rid, :seq, :now_ms, :body)
+
+-- name: answered_items
+select item_id, answered_at_ms, answer_id, answer from pending_item
+where rid = :rid and suspension = :suspension and answer is not null
+
+-- name: commit_item
+insert into pending_item (rid, suspension, item_id, kind, digest, expires_at_ms, body, answered_at_ms, answer_id, answer)
+values (:rid, :suspension, :item_id, :kind, :digest, :now_ms + :expires_in_ms, :body, :answered_at_ms, :answer_id, :answer)
+
+-- name: settle_own_swarm
+-- The head of a swarm became final.
+update swarm set status = 'settled' where rid = :rid
+
+-- name: reserved_before
+select 1 from reservation where rid = :rid and request_id = :request_id limit 1
+
+-- name: reserve_scope
+-- What a scope with a row answers; `refusal` is null when it admits.
+select case
+    when limit_micros is not null and :micros is null then 'missing_reservation'
+    when spent_tokens + held_tokens + unknown_tokens + :tokens > limit_tokens then 'budget_exceeded'
+    when spent_micros + held_micros + unknown_micros + :micros > limit_micros then 'budget_exceeded'
+    end as refusal
+from budget_scope where key = :scope_key
+
+-- name: reserve_hold
+insert into reservation (rid, request_id, scope_key, tokens, micros, at_ms)
+values (:rid, :request_id, :scope_key, :tokens, coalesce(:micros, 0), :now_ms)
+
+-- name: reserve_held
+update budget_scope set held_tokens = held_tokens + :tokens, held_micros = held_micros + coalesce(:micros, 0) where key = :scope_key
+
+-- name: settle_scopes
+-- `settled`: what was used, at the estimate where no price is known. `unknown`: the estimate stays counted.
+update budget_scope as b set
+    held_tokens    = b.held_tokens - r.tokens,
+    held_micros    = b.held_micros - r.micros,
+    spent_tokens   = b.spent_tokens + case :outcome when 'settled' then :tokens else 0 end,
+    spent_micros   = b.spent_micros + case :outcome when 'settled' then coalesce(:micros, r.micros) else 0 end,
+    unknown_tokens = b.unknown_tokens + case :outcome when 'unknown' then r.tokens else 0 end,
+    unknown_micros = b.unknown_micros + case :outcome when 'unknown' then r.micros else 0 end
+from reservation r
+where r.rid = :rid and r.request_id = :request_id and r.status = 'held' and b.key = r.scope_key
+
+-- name: settle_reservation
+update reservation set status = :outcome where rid = :rid and request_id = :request_id and status = 'held'
+
+-- name: set_budget
+insert into budget_scope (key, limit_tokens, limit_micros) values (:key, :tokens, :micros)
+on conflict (key) do update set limit_tokens = excluded.limit_tokens, limit_micros = excluded.limit_micros
+
+-- name: balance
+select limit_tokens, limit_micros, spent_tokens, spent_micros, held_tokens, held_micros, unknown_tokens, unknown_micros
+from budget_scope where key = :key

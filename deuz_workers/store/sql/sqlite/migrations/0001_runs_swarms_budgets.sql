@@ -1,0 +1,188 @@
+-- Runs, swarms and budgets in SQLite 3.37 or newer. Ids are UUIDs of 16 bytes (rid: UUIDv7), times Unix milliseconds by the
+-- store's clock, money millionths of a US dollar, bodies the codec's plain ASCII. Columns that decide come before the bodies,
+-- so that reading them follows no overflow pages.
+
+create table run_head (
+    rid               blob    not null primary key,
+    scope             text    not null,
+    run_id            text    not null,
+    kind              text    not null,
+    agent             text    not null,
+    queue             text    not null,
+    priority          integer not null,             -- higher first
+    shard             integer not null,
+    -- envelope: changes only together with revision
+    revision          integer not null default 0,
+    commit_id         blob,                         -- of the commit that made `revision`
+    version           integer not null,             -- of the record
+    status            text    not null,             -- queued -> running <-> suspended; completed, stopped and failed end it
+    phase             text    not null default 'loop',
+    epoch             integer not null default 0,   -- of the history
+    last_seq          integer not null,             -- of the history, -1: no message
+    journal_seq       integer not null default 0,
+    seen_seq          integer not null default 0,   -- inputs folded in
+    mid_step          integer not null default 0,   -- a model call is open or a receipt is executing
+    suspension        integer,                      -- revision that made the current suspension; null: there is none
+    -- schedule: changes without the revision
+    due_at_ms         integer,                      -- null: only an input can wake it
+    sweep_at_ms       integer,                      -- null: the sweep need not look
+    wake_seq          integer not null default 0,   -- inputs that arrived
+    cancel_seq        integer not null default 0,   -- place of the newest cancel note
+    open_items        integer not null default 0,   -- of the current suspension
+    parked            text,                         -- null, or why nobody may step it
+    attempts          integer not null default 0,   -- unclean ends since the last progress
+    -- what listings show and producers asked for
+    deadline_at_ms    integer,
+    start_before_at_ms integer,
+    tokens            integer not null default 0,
+    cost_micros       integer default 0,            -- null: some call had no known price
+    model_step        integer not null default 0,
+    swarm_rid         blob,                         -- the swarm whose task this run is
+    task_id           text,
+    created_at_ms     integer not null,
+    status_at_ms      integer not null,             -- moved with status only
+    idem_key          text,
+    input_digest      text    not null,
+    body              text    not null,
+    constraint run_id_is_unique_over_all_scopes unique (run_id),
+    constraint status_is_known check (status in ('queued', 'running', 'suspended', 'completed', 'stopped', 'failed')),
+    constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),
+    constraint seen_never_ahead_of_wake check (seen_seq <= wake_seq),
+    constraint open_items_belong_to_a_suspension check (open_items = 0 or (open_items > 0 and suspension is not null)),
+    constraint only_what_waits_has_open_items check (open_items = 0 or status = 'suspended'),
+    constraint parked_is_out_of_the_schedule check (parked is null or (due_at_ms is null and sweep_at_ms is null)),
+    constraint a_task_has_a_swarm check ((swarm_rid is null) = (task_id is null))
+) strict;
+create unique index run_head_once_per_key on run_head (scope, idem_key) where idem_key is not null;
+create index run_head_sweep on run_head (sweep_at_ms) where sweep_at_ms is not null;
+create index run_head_listing on run_head (status_at_ms, rid);
+
+create table run_tag (
+    rid   blob not null,
+    key   text not null,
+    value text not null,
+    primary key (rid, key)
+) strict, without rowid;
+create index run_tag_value on run_tag (key, value);
+
+-- Append-only, keyed by run and place.
+
+create table message (
+    rid   blob    not null,
+    epoch integer not null,
+    seq   integer not null,
+    body  text    not null,
+    primary key (rid, epoch, seq)
+) strict, without rowid;
+
+create table receipt (                              -- one row per change of stage, of a call's rows the last counts
+    rid     blob    not null,
+    step    integer not null,
+    call_id text    not null,
+    seq     integer not null,
+    stage   text    not null,
+    body    text    not null,
+    primary key (rid, step, call_id, seq),
+    constraint stage_is_known check (stage in
+        ('executing', 'suspended', 'executed', 'failed', 'validation-failed', 'projection-failed', 'completed'))
+) strict, without rowid;
+
+create table journal (
+    rid   blob    not null,
+    seq   integer not null,                         -- 1, 2, 3 ... without a gap
+    at_ms integer not null,
+    body  text    not null,
+    primary key (rid, seq)
+) strict, without rowid;
+
+create table inbox (
+    rid     blob    not null,
+    seq     integer not null,                       -- the number that the note raised wake_seq to
+    kind    text    not null,
+    note_id blob,                                   -- of the sender, so that a note sent again is written once
+    body    text    not null,
+    primary key (rid, seq),
+    constraint kind_is_known check (kind in ('cancel', 'message', 'retry', 'reconcile', 'child'))
+) strict, without rowid;
+create unique index inbox_once_per_note on inbox (rid, note_id) where note_id is not null;
+
+create table pending_item (
+    rid           blob    not null,
+    suspension    integer not null,                 -- revision that made the suspension
+    item_id       text    not null,
+    kind          text    not null,
+    digest        text,                             -- hex
+    expires_at_ms integer,
+    answered_at_ms integer,
+    answer_id     blob,                             -- of the answer, so that one sent again is told from another
+    answer        text,                             -- null -> the answer, once
+    body          text    not null,
+    primary key (rid, suspension, item_id),
+    constraint kind_is_known check (kind in ('approval', 'client_tool', 'deferral', 'child_run', 'quarantine')),
+    constraint answered_when_there_is_an_answer check ((answer is null) = (answered_at_ms is null))
+) strict, without rowid;
+
+create table swarm (
+    rid     blob    not null primary key,           -- of its head
+    status  text    not null default 'active',      -- active -> settled, when the head is final
+    slots   integer not null,
+    open    integer not null,                       -- tasks that have not ended
+    ready   integer not null,
+    running integer not null,
+    constraint status_is_known check (status in ('active', 'settled')),
+    constraint at_least_one_slot check (slots >= 1),
+    constraint counters_are_not_negative check (open >= 0 and ready >= 0 and running >= 0)
+) strict, without rowid;
+create index swarm_active on swarm (rid) where status = 'active';
+
+create table swarm_task (
+    swarm_rid     blob    not null,
+    task_id       text    not null,
+    run_rid       blob    not null,
+    status        text    not null,                 -- pending -> ready -> running <-> suspended -> ready; the rest ends it
+    waiting       integer not null,                 -- direct predecessors that have not completed
+    rank          integer not null,                 -- order among the ready ones, lowest first
+    started_at_ms integer,
+    ended_at_ms   integer,
+    primary key (swarm_rid, task_id),
+    constraint waiting_is_not_negative check (waiting >= 0),
+    constraint who_waits_does_not_run check (waiting = 0 or status not in ('ready', 'running', 'completed')),
+    constraint status_is_known check (status in ('pending', 'ready', 'running', 'suspended', 'needs_reconciliation',
+        'completed', 'failed', 'blocked', 'cancelled'))
+) strict, without rowid;
+create index swarm_task_by_status on swarm_task (swarm_rid, status, rank);
+
+create table swarm_edge (
+    swarm_rid blob not null,
+    up        text not null,
+    down      text not null,
+    primary key (swarm_rid, up, down)
+) strict, without rowid;
+create index swarm_edge_down on swarm_edge (swarm_rid, down, up);
+
+-- Budgets. SQLite has one writer at a time, so a settlement is folded into its scopes at once; there is no hot row to spare.
+
+create table budget_scope (                         -- only scopes that were given a limit
+    key            text    not null primary key,
+    limit_tokens   integer,
+    limit_micros   integer,
+    spent_tokens   integer not null default 0,
+    spent_micros   integer not null default 0,
+    held_tokens    integer not null default 0,
+    held_micros    integer not null default 0,
+    unknown_tokens integer not null default 0,
+    unknown_micros integer not null default 0
+) strict, without rowid;
+
+create table reservation (                          -- one row per request and scope that had a limit
+    rid        blob    not null,                    -- of the run that asked
+    request_id text    not null,
+    scope_key  text    not null,
+    status     text    not null default 'held',     -- held -> settled, released or unknown
+    tokens     integer not null,                    -- the estimate
+    micros     integer not null,
+    at_ms      integer not null,
+    primary key (rid, request_id, scope_key),
+    constraint status_is_known check (status in ('held', 'settled', 'released', 'unknown'))
+) strict, without rowid;
+create index reservation_unsettled on reservation (scope_key, at_ms) where status in ('held', 'unknown');

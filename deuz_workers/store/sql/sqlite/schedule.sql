@@ -1,0 +1,62 @@
+-- When runs are looked at, and listings of them.
+
+-- part: has_work
+    h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0) or h.wake_seq > h.seen_seq)
+
+-- name: sweep
+-- Rows whose time has come, oldest first.
+select h.rid, h.due_at_ms,
+-- include: has_work
+    as has_work,
+-- include: bell_columns
+from run_head h
+where h.sweep_at_ms <= :now_ms and (:queues is null or h.queue in (select value from json_each(:queues)))
+order by h.sweep_at_ms
+limit :limit
+
+-- name: sweep_on
+-- Rung now, looked at again later; or not yet due, looked at then.
+update run_head set sweep_at_ms = :sweep_at_ms where rid = :rid
+
+-- name: postpone
+update run_head set sweep_at_ms = :now_ms + :in_ms where run_id = :run_id and scope = :scope and sweep_at_ms is not null
+
+-- name: record_unclean_end
+update run_head as h set
+    attempts    = h.attempts + 1,
+    due_at_ms   = case when h.parked is null then :now_ms + :back_off_ms end,
+    sweep_at_ms = case when h.parked is null then :now_ms + :back_off_ms end
+where h.rid = :rid and h.revision = :expected
+returning attempts
+
+-- name: park
+update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null
+where h.rid = :rid and h.revision = :expected and h.wake_seq = h.seen_seq and h.status not in ('completed', 'stopped', 'failed')
+returning rid, swarm_rid, task_id
+
+-- name: list_runs
+select h.status_at_ms * 1000 as status_at_us,
+-- include: head_columns
+from run_head h
+where (:scope is null or h.scope = :scope)
+  and (:any_status or (case when h.parked is null then h.status else 'suspended' end) in (select value from json_each(:status)))
+  and h.kind in (select value from json_each(:kind))
+  and (:agent is null or h.agent = :agent)
+  and (:queue is null or h.queue = :queue)
+  and (:parked is null or (h.parked is not null) = :parked)
+  and (:before_ms is null or (h.status_at_ms, h.rid) < (:before_ms, :before_rid))
+  and not exists (
+    select 1 from json_each(:tags) wanted
+    where not exists (
+        select 1 from run_tag t
+        where t.rid = h.rid and t.key = json_extract(wanted.value, '$[0]') and t.value = json_extract(wanted.value, '$[1]')))
+order by h.status_at_ms desc, h.rid desc
+limit :limit
+
+-- name: cost_by_tag
+select t.value, count(*) as runs, sum(h.tokens) as tokens,
+       case when count(h.cost_micros) = count(*) then sum(h.cost_micros) end as cost_micros
+from run_tag t join run_head h on h.rid = t.rid
+where t.key = :tag_key and (:scope is null or h.scope = :scope)
+group by t.value
+order by t.value

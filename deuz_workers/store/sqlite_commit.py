@@ -1,0 +1,153 @@
+"""The commit on SQLite; `sql/sqlite/commit.sql` says what each statement decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from deuz_workers.core.change import FINAL
+from deuz_workers.store.sqlite_ledger import reserve, settle
+from deuz_workers.store.sqlite_notes import leave_note
+from deuz_workers.store.sqlite_tasks import move_task
+from deuz_workers.store.sqlite_transaction import Refused, Transaction, Values
+
+
+def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    """`commit`, `commit_reserve` and `commit_plain`: parts that a smaller one does not carry are empty."""
+    rid = params["rid"]
+    before = tx.first("commit_gate", {"rid": rid, "now_ms": tx.now_ms})
+    if before is None:
+        return [{"outcome": "missing", "revision": None, "stored_commit_id": None}]
+    refusal = _refusal(before, params)
+    answer = {
+        "revision": before["revision"],
+        "stored_commit_id": before["commit_id"],
+        "wake_seq": before["wake_seq"],
+        "cancel_seq": before["cancel_seq"],
+        "due": bool(before["due"]),
+    }
+    if refusal is not None:
+        return [{**answer, "outcome": refusal}]
+    _write_ledger(tx, params, answer)
+    suspension, open_items, items = _items(tx, params, before)
+    after = _write_head(tx, params, suspension, open_items)
+    _append(tx, params)
+    tx.run_each("commit_item", items)
+    if before["kind"] == "swarm" and params["status"] in FINAL:
+        tx.run("settle_own_swarm", {"rid": rid})
+    woken: list[list[Any]] = []
+    for other in params.get("wakes", ()):
+        if tx.first("wake_target", {"rid": other}) is not None:
+            note = leave_note(tx, other, "child", params["note_body"], params["ttl_ms"])
+            woken.append([note[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")])
+    swarm_open = None
+    if params.get("swarm_rid") is not None:
+        swarm_open = move_task(tx, params["swarm_rid"], params["task_id"], params["task_status"])
+    return [{**answer, **after, "outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": swarm_open}]
+
+
+def _refusal(before: Values, params: Values) -> str | None:
+    if before["revision"] != params["expected"]:
+        return "conflict"
+    if params["leaves"] and before["cancel_seq"] > params["seen_seq"]:
+        return "cancel_pending"
+    return None
+
+
+def _write_ledger(tx: Transaction, params: Values, answer: Values) -> None:
+    """Settle, then reserve; raises `Refused` with everything undone when a scope refuses."""
+    for request_id, outcome, tokens, micros in _together(
+        params, "settle_id", "settle_outcome", "settle_tokens", "settle_micros"
+    ):
+        settle(tx, params["rid"], request_id, outcome, tokens, micros)
+    if params.get("request_id") is not None:
+        refused = reserve(tx, params)
+        if refused is not None:
+            scope, reason = refused
+            raise Refused([{**answer, "outcome": "over_budget", "refused_scope": scope, "refused_reason": reason}])
+
+
+def _items(tx: Transaction, params: Values, before: Values) -> tuple[int | None, int, list[dict[str, Any]]]:
+    """The suspension after the commit, its open items, and the rows to be written.
+
+    A run that stays suspended keeps suspension and items if it brings none; if it does, answers given meanwhile to items of
+    the same name are taken over, since their givers were told that they are stored.
+    """
+    stays = before["status"] == params["status"] == "suspended"
+    if not params.get("item_id"):
+        return (before["suspension"], before["open_items"], []) if stays else (None, 0, [])
+    suspension = before["revision"] + 1
+    answers: dict[str, dict[str, Any]] = {}
+    if stays:
+        current = {"rid": params["rid"], "suspension": before["suspension"]}
+        answers = {answer["item_id"]: answer for answer in tx.rows("answered_items", current)}
+    columns = ("item_id", "item_kind", "item_body", "item_digest", "item_expires_in_ms")
+    items = [
+        {
+            **dict.fromkeys(("answered_at_ms", "answer_id", "answer")),
+            **answers.get(item_id, {}),
+            "rid": params["rid"],
+            "suspension": suspension,
+            "item_id": item_id,
+            "kind": kind,
+            "body": body,
+            "digest": digest,
+            "expires_in_ms": expires_in_ms,
+            "now_ms": tx.now_ms,
+        }
+        for item_id, kind, body, digest, expires_in_ms in _together(params, *columns)
+    ]
+    return suspension, sum(item["answer"] is None for item in items), items
+
+
+def _write_head(tx: Transaction, params: Values, suspension: int | None, open_items: int) -> dict[str, Any]:
+    after = tx.first(
+        "commit_head",
+        {
+            **params,
+            "now_ms": tx.now_ms,
+            "is_final": params["status"] in FINAL,
+            "new_journal_seq": params["journal_seq"] + len(params["journal_body"]),
+            "suspension": suspension,
+            "open_items": open_items,
+        },
+    )
+    assert after is not None
+    return after
+
+
+def _append(tx: Transaction, params: Values) -> None:
+    """The rows that the commit adds to the run; a place that is taken undoes the commit."""
+    rid = params["rid"]
+    if params["message_seq"]:
+        epoch = params["epoch"]
+        tx.run_each(
+            "commit_message",
+            (
+                {"rid": rid, "epoch": epoch, "seq": seq, "body": body}
+                for seq, body in _together(params, "message_seq", "message_body")
+            ),
+        )
+    if params["receipt_step"]:
+        tx.run_each(
+            "commit_receipt",
+            (
+                {"rid": rid, "step": step, "call_id": call_id, "seq": seq, "stage": stage, "body": body}
+                for step, call_id, seq, stage, body in _together(
+                    params, "receipt_step", "receipt_call", "receipt_seq", "receipt_stage", "receipt_body"
+                )
+            ),
+        )
+    if params["journal_body"]:
+        tx.run_each(
+            "commit_journal",
+            (
+                {"rid": rid, "seq": seq, "body": body, "now_ms": tx.now_ms}
+                for seq, body in enumerate(params["journal_body"], params["journal_seq"] + 1)
+            ),
+        )
+
+
+def _together(params: Values, *names: str) -> Iterable[tuple[Any, ...]]:
+    """Parallel lists as rows; none if the operation does not carry them."""
+    return zip(*(params.get(name, ()) for name in names), strict=True)

@@ -1,0 +1,70 @@
+"""Slots, settling, cascades and snapshots of swarms on SQLite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deuz_workers.store.sqlite_notes import leave_note
+from deuz_workers.store.sqlite_tasks import move_task
+from deuz_workers.store.sqlite_transaction import Transaction, Values
+
+_BELL = ("scope", "run_id", "queue", "revision", "priority", "agent")
+
+
+def fill_slots(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    swarm_rid = params["swarm_rid"]
+    swarm = tx.first("free_slots", params)
+    if swarm is None:
+        return []
+    bells: list[dict[str, Any]] = []
+    for task in tx.rows("next_tasks", {"swarm_rid": swarm_rid, "free": swarm["free"]}):
+        move_task(tx, swarm_rid, task["task_id"], "running")
+        bells += tx.rows("start_head", {"run_rid": task["run_rid"], "ttl_ms": params["ttl_ms"], "now_ms": tx.now_ms})
+    return bells
+
+
+def settle_swarm(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    """A head that has work already is only rung again, so that settling twice leaves one note."""
+    head = tx.first("settle_target", {"swarm_rid": params["swarm_rid"], "now_ms": tx.now_ms})
+    if head is not None and not head["has_work"]:
+        leave_note(tx, head["rid"], "child", params["note_body"], params["ttl_ms"])
+    return [] if head is None else [head]
+
+
+def block_downstream(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    """Level by level, up to `limit` tasks: what was blocked just now blocks what depends on it."""
+    swarm_rid, limit = params["swarm_rid"], params["limit"]
+    changed = 0
+    while changed < limit:
+        level = tx.rows("block_next", {"swarm_rid": swarm_rid, "limit": limit - changed})
+        if not level:
+            return [{"changed": changed, "more": False}]
+        for task in level:
+            _end_unstarted(tx, swarm_rid, task, "blocked")
+        changed += len(level)
+    return [{"changed": changed, "more": True}]
+
+
+def cancel_tasks(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    swarm_rid, limit = params["swarm_rid"], params["limit"]
+    bells: list[list[Any]] = []
+    reached = tx.rows("cancel_next", {"swarm_rid": swarm_rid, "limit": limit})
+    for task in reached:
+        if task["never_started"]:
+            _end_unstarted(tx, swarm_rid, task, "cancelled")
+        else:
+            note = leave_note(tx, task["run_rid"], "cancel", params["note_body"], params["ttl_ms"])
+            bells.append([note[name] for name in _BELL])
+    return [{"changed": len(reached), "more": len(reached) == limit, "bells": bells}]
+
+
+def _end_unstarted(tx: Transaction, swarm_rid: bytes, task: Values, status: str) -> None:
+    move_task(tx, swarm_rid, task["task_id"], status)
+    tx.run("stop_head", {"run_rid": task["run_rid"], "now_ms": tx.now_ms})
+
+
+def swarm_snapshot(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    depends_on: dict[str, list[str]] = {}
+    for edge in tx.rows("swarm_edges", params):
+        depends_on.setdefault(edge["down"], []).append(edge["up"])
+    return [{**row, "depends_on": depends_on.get(row["task_id"], [])} for row in tx.rows("swarm_snapshot", params)]

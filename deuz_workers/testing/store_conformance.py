@@ -1,0 +1,39 @@
+"""The suite that every store passes, ours and yours.
+
+Give it a store and let pytest collect it; with pytest-asyncio in auto mode that is all::
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        async def store(self) -> AsyncIterator[RunStore]:
+            store = MyStore(...)
+            yield store
+            await store.close()
+
+The store must be migrated. It need not be empty: every test keeps to a scope and a queue of its own, so that tests may share
+one database, run in parallel and run beside an application. Each test claims one sentence of `deuz_workers.ports.store`;
+nothing is asserted about speed.
+"""
+
+from __future__ import annotations
+
+from deuz_workers.testing.store_conformance_cascades import CascadeConformance
+from deuz_workers.testing.store_conformance_commits import CommitConformance
+from deuz_workers.testing.store_conformance_inputs import InputConformance
+from deuz_workers.testing.store_conformance_ledger import LedgerConformance
+from deuz_workers.testing.store_conformance_listing import ListingConformance
+from deuz_workers.testing.store_conformance_runs import RunConformance
+from deuz_workers.testing.store_conformance_schedule import ScheduleConformance
+from deuz_workers.testing.store_conformance_swarms import SwarmConformance
+
+
+class StoreConformance(
+    RunConformance,
+    CommitConformance,
+    InputConformance,
+    ScheduleConformance,
+    SwarmConformance,
+    CascadeConformance,
+    LedgerConformance,
+    ListingConformance,
+):
+    """Every operation of `RunStore` and every claim of atomicity; needs a fixture named `store`."""
