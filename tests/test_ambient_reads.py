@@ -28,7 +28,10 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "leases/script.py": ({"secrets"}, "a nonce tells a script that was sent twice from two claims; nothing is ordered by it"),
     "leases/sqlite.py": ({"secrets"}, "the same nonce"),
     "leases/table.py": ({"secrets"}, "the epoch of a lease store only has to differ from every other"),
-    "store/sqlite_connection.py": ({"time", "random"}, "asking again for a lock of other processes, at moments they do not share"),
+    "store/sqlite_connection.py": (
+        {"time", "random"},
+        "asking again for a lock of other processes, at moments they do not share",
+    ),
     "store/sql_store.py": (
         {"uuid", "time"},
         "an id tells a note that was sent twice from two notes; patience with a database that is away is real time",
