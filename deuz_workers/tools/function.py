@@ -66,6 +66,8 @@ class FunctionTool(Generic[P, R]):
     def __get__(self, instance: None, owner: type) -> FunctionTool[P, R]: ...
     @overload
     def __get__(self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> FunctionTool[Q, R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> FunctionTool[P, R]: ...  # a static or class method
     def __get__(self, instance: Any, owner: type | None = None) -> FunctionTool[Any, R]:
         receiver = owner if self._receiver == "class" else instance
         if self._receiver is None or receiver is None:
