@@ -1,0 +1,161 @@
+"""Agents and reducers as an application writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from deuz_workers.app.names import check_name
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.usage import Budget
+from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.model import Model
+from deuz_workers.ports.tool import Tool
+from deuz_workers.tools.decorator import tool
+
+NO_EXTRA: Mapping[str, object] = {}
+
+
+class Agent:
+    """A model with instructions and tools, found by its name in every process. Never stored; runs refer to the name.
+
+    The same definition has to be there wherever its runs go on: model, tools and their schemas are compared with what a run
+    began with, and a process whose agent differs leaves the run to others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: str | Model,
+        instructions: str | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        limits: Limits | None = None,
+        max_output_tokens: int | None = None,
+        temperature: float | None = None,
+        model_extra: Mapping[str, object] = NO_EXTRA,
+        budget: Budget | None = None,
+        queue: str = "default",
+        binding_id: str = "1",
+        deps: Any = None,
+    ) -> None:
+        """Nothing is connected or sent.
+
+        Args:
+            model: `provider:model`, or an object that implements `Model`.
+            instructions: system message of every request.
+            tools: functions, which become tools by their signature, or what `@tool` and `tool_from_schema` made.
+            limits: of every run of this agent, see `Limits`.
+            model_extra: further fields of the vendor's request body.
+            budget: what one run may spend; a run that names its own replaces it.
+            queue: where workers find its runs.
+            binding_id: raised when tools behave differently under the same schema; older runs then stay with older workers.
+            deps: what tools find as `ToolContext.deps`; made anew in every process, never stored.
+
+        Raises: ConfigurationError, naming the agent and the value.
+        """
+        self.name = check_name("an agent", name)
+        self.queue = check_name(f"agent {name!r}: the queue", queue)
+        self.budget = _budget(name, budget)
+        self.definition = AgentDefinition(
+            name=name,
+            model=_model(name, model),
+            instructions=_text(name, "instructions", instructions),
+            tools=_tools(name, tools),
+            limits=_limits(name, limits),
+            max_output_tokens=_count(name, "max_output_tokens", max_output_tokens),
+            temperature=_number(name, "temperature", temperature),
+            model_extra=dict(model_extra),
+            binding_id=_text(name, "binding_id", binding_id) or "1",
+            deps=deps,
+        )
+
+    @property
+    def model(self) -> Model:
+        return self.definition.model
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        return self.definition.tools
+
+    @property
+    def limits(self) -> Limits:
+        return self.definition.limits
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name!r} {self.model.name}, {len(self.tools)} tools>"
+
+
+def _model(agent: str, model: object) -> Model:
+    if isinstance(model, str):
+        from deuz_workers.providers import model_from_name
+
+        return model_from_name(model)
+    if not callable(getattr(model, "call", None)) or not isinstance(getattr(model, "name", None), str):
+        raise ConfigurationError(
+            f"agent {agent!r}: model is a {type(model).__name__}; pass 'provider:model' or an object with `name` and `call`"
+        )
+    return cast(Model, model)
+
+
+def _tools(agent: str, given: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    found: dict[str, Tool] = {}
+    for item in given:
+        made = cast(Tool, item if _is_tool(item) else _from_function(agent, item))
+        if made.name in found:
+            raise ConfigurationError(
+                f"agent {agent!r} has two tools named {made.name!r}; give one of them another with @tool(name=...)"
+            )
+        found[made.name] = made
+    return found
+
+
+def _is_tool(item: object) -> bool:
+    return all(hasattr(item, part) for part in ("name", "spec", "replay", "validate", "run", "project"))
+
+
+def _from_function(agent: str, item: object) -> object:
+    if not callable(item):
+        raise ConfigurationError(f"agent {agent!r}: a {type(item).__name__} is no tool; pass functions or what @tool made")
+    return tool(item)
+
+
+def _limits(agent: str, limits: Limits | None) -> Limits:
+    limits = limits or Limits()
+    for name, value in limits.to_record().items():
+        least = 0 if name == "max_retries" else 1
+        if type(value) is not int or value < least:
+            raise ConfigurationError(f"agent {agent!r}: limit {name} is a whole number from {least}, not {value!r}")
+    return limits
+
+
+def _budget(agent: str, budget: Budget | None) -> Budget | None:
+    return None if budget is None else check_budget(f"agent {agent!r}", budget)
+
+
+def check_budget(whose: str, budget: object) -> Budget:
+    """The budget. Raises `ConfigurationError` for one that limits nothing or has an amount below zero."""
+    if not isinstance(budget, Budget):
+        raise ConfigurationError(f"{whose}: the budget is a {type(budget).__name__}; pass Budget.of(tokens=..., usd=...)")
+    if not budget.is_limited or (budget.tokens or 0) < 0 or (budget.usd_micros or 0) < 0:
+        raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more")
+    return budget
+
+
+def _text(agent: str, what: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"agent {agent!r}: {what} is text, not a {type(value).__name__}")
+    return value
+
+
+def _count(agent: str, what: str, value: object) -> int | None:
+    if value is not None and (type(value) is not int or value < 1):
+        raise ConfigurationError(f"agent {agent!r}: {what} is a whole number from 1, not {value!r}")
+    return value
+
+
+def _number(agent: str, what: str, value: object) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ConfigurationError(f"agent {agent!r}: {what} is a number, not a {type(value).__name__}")
+    return value

@@ -1,0 +1,142 @@
+"""Ringing workers through the broker: the Celery task `deuz.step` with scope, run id and revision, and nothing else.
+
+Written with kombu alone, so that producers need no Celery application. Messages follow Celery's protocol, version 2
+(Celery documentation, internals/protocol).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deuz_workers.core.change import Bell
+from deuz_workers.ports.runtime import Ids
+
+if TYPE_CHECKING:
+    from kombu import Connection, Producer
+
+STEP_TASK = "deuz.step"
+CONNECT_TIMEOUT_S = 2
+"""The sweep rings within a second anyway, so a broker that takes longer is not worth waiting for."""
+
+log = logging.getLogger(__name__)
+
+
+def broker_queue(queue: str) -> str:
+    """Name at the broker of a queue of ours; the prefix keeps it apart from queues of other applications."""
+    return f"deuz.{queue}"
+
+
+class SilentBell:
+    """Rings nobody: runs are found by the sweep."""
+
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        """Nothing happens."""
+
+
+@dataclass(slots=True)
+class _Process:
+    thread: ThreadPoolExecutor
+    connection: Connection | None = None
+    producer: Producer | None = None
+
+
+class BrokerBell:
+    """A `Doorbell` that publishes to the broker at `url`, from a thread of its own in every process.
+
+    Never raises: a broker that cannot be reached is logged as `bell_lost`, and the sweep rings again.
+    """
+
+    def __init__(self, url: str, ids: Ids) -> None:
+        self._url = url
+        self._ids = ids
+        self._processes: dict[int, _Process] = {}
+
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        """Publish one message per bell; returns when the broker has them or they are given up."""
+        if bells:
+            process = self._process()
+            await asyncio.get_running_loop().run_in_executor(process.thread, self._publish, process, tuple(bells))
+
+    def close(self) -> None:
+        """Connection and thread of this process are gone."""
+        process = self._processes.pop(os.getpid(), None)
+        if process is not None:
+            process.thread.submit(self._disconnect, process)
+            process.thread.shutdown()
+
+    def _process(self) -> _Process:
+        mine = self._processes.get(os.getpid())
+        if mine is None:
+            mine = self._processes.setdefault(os.getpid(), _Process(ThreadPoolExecutor(1, "deuz-bell")))
+        return mine
+
+    def _publish(self, process: _Process, bells: Sequence[Bell]) -> None:
+        # An idle connection may have been closed by the server, which only a new one can tell from a broker that is away.
+        for is_last in (False, True) if process.producer else (True,):
+            try:
+                producer = process.producer or self._connect(process)
+                for bell in bells:
+                    self._send(producer, bell)
+            except Exception as error:  # noqa: BLE001 - every transport has errors of its own, and none may end a step
+                self._disconnect(process)
+                if is_last:
+                    log.warning("bell_lost count=%d error=%s", len(bells), type(error).__name__)
+            else:
+                return
+
+    def _send(self, producer: Producer, bell: Bell) -> None:
+        task_id = self._ids.token()
+        body: tuple[Any, ...] = (
+            [bell.scope, bell.run_id, bell.revision],
+            {},
+            dict.fromkeys(("callbacks", "errbacks", "chain", "chord")),
+        )
+        headers: dict[str, Any] = {
+            "lang": "py",
+            "task": STEP_TASK,
+            "id": task_id,
+            "root_id": task_id,
+            "parent_id": None,
+            "group": None,
+            "retries": 0,
+            "eta": None,
+            "expires": None,
+            "timelimit": [None, None],
+            "ignore_result": True,
+            "argsrepr": "(...)",
+            "kwargsrepr": "{}",
+            "origin": "deuz",
+        }
+        producer.publish(
+            body,
+            exchange="",
+            routing_key=broker_queue(bell.queue),
+            headers=headers,
+            serializer="json",
+            correlation_id=task_id,
+            retry=False,
+        )
+
+    def _connect(self, process: _Process) -> Producer:
+        from kombu import Connection
+
+        options = {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": CONNECT_TIMEOUT_S, "ack_emulation": False}
+        connection = Connection(self._url, connect_timeout=CONNECT_TIMEOUT_S, transport_options=options)
+        process.connection = connection
+        process.producer = connection.Producer()
+        return process.producer
+
+    def _disconnect(self, process: _Process) -> None:
+        connection, process.connection, process.producer = process.connection, None, None
+        if connection is not None:
+            connection.release()
+
+
+def bell_of(broker_url: str | None, ids: Ids) -> BrokerBell | SilentBell:
+    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids)

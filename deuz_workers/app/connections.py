@@ -1,0 +1,19 @@
+"""Settings to stores and lease providers. Nothing is connected before its first use, so both may be made before a fork."""
+
+from __future__ import annotations
+
+from deuz_workers.app.settings import Settings
+from deuz_workers.leases import open_leases
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.store import SqlStore, open_store
+
+
+def store_of(settings: Settings) -> SqlStore:
+    """The store that `database_url` names. Raises `ConfigurationError` for a URL that is not understood."""
+    return open_store(settings.database_url, ttl_ms=settings.lease_ttl_ms)
+
+
+def leases_of(settings: Settings) -> LeaseProvider:
+    """The lease provider that fits the settings. Raises `ConfigurationError`, see `Settings.leases`."""
+    secret = settings.secret
+    return open_leases(settings.leases, secret=None if secret is None else secret.get_secret_value().encode())

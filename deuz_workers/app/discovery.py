@@ -1,0 +1,55 @@
+"""`--app module:attr` to the application object, as Celery and uvicorn spell it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.errors import ConfigurationError
+
+
+def load_app(place: str) -> Deuz:
+    """The `Deuz` that `place` names: `package.module:attribute`, the attribute `app` if none is given.
+
+    The working directory is importable afterwards. Raises `ConfigurationError` that says which part is wrong and what is there
+    instead; errors of the module itself come out as they are, since they are the author's.
+    """
+    module_name, _, path = place.partition(":")
+    path = path or "app"
+    if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
+        raise ConfigurationError(f"{place!r} names no application; write package.module:attribute, such as my_agents:app")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    found: object = _import(module_name, place)
+    for attribute in path.split("."):
+        if not hasattr(found, attribute):
+            raise ConfigurationError(f"{place!r}: {_known(found, module_name)}")
+        found = getattr(found, attribute)
+    if not isinstance(found, Deuz):
+        raise ConfigurationError(
+            f"{place!r} is a {type(found).__name__}, not a Deuz; {_known(sys.modules[module_name], module_name)}"
+        )
+    return found
+
+
+def _import(name: str, place: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # One that the module itself imports is its author's mistake, not one in `place`.
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        raise ConfigurationError(
+            f"{place!r}: there is no module {error.name!r} in {Path.cwd()} or among the installed packages; "
+            "start from the folder that holds it, or correct the name"
+        ) from None
+
+
+def _known(module: object, name: str) -> str:
+    apps = sorted(key for key, value in vars(module).items() if isinstance(value, Deuz)) if hasattr(module, "__dict__") else []
+    if apps:
+        return f"the applications in {name!r} are {', '.join(f'{name}:{app}' for app in apps)}"
+    return f"{name!r} holds no application of that name; write `app = Deuz([...])` in it"

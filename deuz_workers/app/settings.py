@@ -1,0 +1,186 @@
+"""Settings: one name each, in Python, in the TOML file and, as `DEUZ_<NAME>`, in the environment.
+
+Arguments win over the environment, the environment over the file, the file over the defaults. The file is the one that
+`DEUZ_CONFIG` names, else `config/deuz.toml` where there is one. `config/deuz.toml` of the source tree lists every setting with
+the reason for its default.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from deuz_workers.engine.settings import EngineSettings
+from deuz_workers.errors import ConfigurationError
+
+DEFAULT_FILE = Path("config/deuz.toml")
+
+Ms = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseSettings):
+    """Frozen. Raises `ConfigurationError` that names the setting, where it was set and what it may be; never its value."""
+
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
+        env_prefix="DEUZ_", extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
+    )
+
+    database_url: str = Field("sqlite:///deuz.db", repr=False)
+    """`postgresql://...` or `sqlite:///path`."""
+    db_pool_size: int = Field(4, ge=1)
+    """Connections to Postgres per process and event loop."""
+    db_prepare: bool = True
+    """Prepared statements; off for poolers that do not pass them on."""
+    sqlite_synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
+    """FULL survives a power cut with the last commit; NORMAL may lose commits of the last moment then, and corrupts nothing."""
+
+    redis_url: str | None = Field(None, repr=False)
+    leases_url: str | None = Field(None, repr=False)
+    """None: `redis_url`; without Redis an SQLite file beside the database, or memory beside a database in memory."""
+    broker_url: str | None = Field(None, repr=False)
+    """Celery's spelling. None: `redis_url`; without either no doorbell is rung and workers find runs by the sweep."""
+    secret: SecretStr | None = None
+    """Signs the revisions that leases carry."""
+
+    pool: Literal["threads", "prefork", "solo"] = "threads"
+    concurrency: int = Field(64, ge=1)
+    """Steps at a time per worker process; on prefork, processes."""
+    queues: Annotated[tuple[str, ...], NoDecode] = Field(("default",), min_length=1)
+    """What a worker takes from; in the environment with commas between."""
+    lease_ttl_ms: int = Field(30_000, ge=1_000)
+    step_turns: int = Field(1, ge=1)
+    step_limit_ms: Ms = 1_800_000
+    drain_grace_ms: int = Field(120_000, ge=0)
+    sweep_interval_ms: Ms = 1_000
+    sweep_batch: int = Field(500, ge=1)
+    enqueue: Literal["shut", "unsigned"] = "shut"
+    """Whether workers accept the Celery task `deuz.enqueue`; whoever can write to the broker could then start runs."""
+    remote_control: Literal["inspect", "off"] = "inspect"
+    events: bool = True
+    """Celery events, which Flower shows."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigurationError(_explain(error, values)) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        path = settings_file()
+        if path is None:
+            return init_settings, env_settings
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=read_file(path))
+
+    @field_validator("queues", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @field_validator("redis_url", "leases_url", "broker_url", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.is_embedded and self.database_url.endswith(":memory:") and self.broker_url is not None:
+            raise ValueError("database_url is a database in memory, which no worker can see; use a file or Postgres")
+        return self
+
+    @property
+    def is_embedded(self) -> bool:
+        """The database is SQLite: one machine, no server needed."""
+        return self.database_url.startswith("sqlite:")
+
+    @property
+    def broker(self) -> str | None:
+        """URL of the broker; None: nobody is rung."""
+        return self.broker_url or self.redis_url
+
+    @property
+    def leases(self) -> str:
+        """URL of the lease provider. Raises `ConfigurationError` for Postgres without Redis or a `leases_url`."""
+        given = self.leases_url or self.redis_url
+        if given is not None:
+            return given
+        if not self.is_embedded:
+            raise ConfigurationError(
+                "leases need Redis where the database is Postgres: set redis_url (DEUZ_REDIS_URL), or leases_url"
+            )
+        if self.database_url.endswith(":memory:"):
+            return "memory://"
+        return f"{self.database_url}.leases"
+
+    @property
+    def engine(self) -> EngineSettings:
+        return EngineSettings(lease_ttl_ms=self.lease_ttl_ms, step_limit_ms=self.step_limit_ms, step_turns=self.step_turns)
+
+    def masked(self) -> Mapping[str, object]:
+        """Every setting, with accounts and passwords of URLs left out: for logs and `deuz doctor`."""
+        values = self.model_dump()
+        return {name: _without_account(value) if name.endswith("_url") else value for name, value in values.items()}
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What the TOML file says. Raises `ConfigurationError` that names it."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigurationError(
+            f"the settings file {str(path)!r} cannot be read ({error.strerror}); correct DEUZ_CONFIG or unset it"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"the settings file {str(path)!r} is no TOML: {error}") from None
+
+
+def settings_file() -> Path | None:
+    """The file that settings are read from: what `DEUZ_CONFIG` names, whether it is there or not, or the default one."""
+    named = os.environ.get("DEUZ_CONFIG")
+    if named:
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def _explain(error: ValidationError, given: Mapping[str, object]) -> str:
+    """One sentence per mistake: setting, where it comes from, what is wrong. Values are left out, they may be secrets."""
+    sentences: list[str] = []
+    for mistake in error.errors(include_input=False, include_url=False):
+        name = str(mistake["loc"][0]) if mistake["loc"] else ""
+        text = mistake["msg"].removeprefix("Value error, ")
+        if not name:
+            sentences.append(text)
+        elif mistake["type"] == "extra_forbidden":
+            sentences.append(f"there is no setting {name!r} ({_origin(name, given)}); see config/deuz.toml for all of them")
+        else:
+            sentences.append(f"setting {name!r} ({_origin(name, given)}): {text[0].lower()}{text[1:]}")
+    return "; ".join(sentences)
+
+
+def _origin(name: str, given: Mapping[str, object]) -> str:
+    if name in given:
+        return "given in Python"
+    variable = f"DEUZ_{name.upper()}"
+    return f"environment variable {variable}" if os.environ.get(variable) else f"file {settings_file()}"
+
+
+def _without_account(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = urlsplit(value)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
