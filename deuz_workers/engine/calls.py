@@ -131,9 +131,9 @@ class Calls:
         Raises `StepOver` when the lease was lost: whatever the tools did is for the next holder to find out.
         """
         tasks = [asyncio.ensure_future(self._one(planned)) for planned in running]
+        saving: list[asyncio.Task[None]] = []
         try:
             left = set(tasks)
-            saving: list[asyncio.Task[None]] = []
             while len(left) > 0:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 outcomes = [task.result() for task in done]
@@ -146,7 +146,8 @@ class Calls:
                     return last
             return ()
         finally:
-            for task in tasks:
+            for task in (*tasks, *saving):
+                task.add_done_callback(_taken)
                 task.cancel()
 
     async def _one(self, planned: PlannedCall) -> tuple[Event, ...]:
@@ -215,6 +216,12 @@ class Calls:
             return (CallUnprojectable(call_id, "validation-failed", error.message),)
         except Exception as error:  # noqa: BLE001 - the user's code; its failure is the call's answer
             return (CallUnprojectable(call_id, "projection-failed", f"{type(error).__name__}: {error}"),)
+
+
+def _taken(task: asyncio.Task[object]) -> None:
+    """Looks at how a task ended whose step is over; nobody else will."""
+    if not task.cancelled():
+        task.exception()
 
 
 class _Failed(Exception):

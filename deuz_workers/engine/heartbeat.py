@@ -56,6 +56,8 @@ class _Here:
     watches: list[LoopWatch] = field(default_factory=list[LoopWatch])
     thread: threading.Thread | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
+    woken: threading.Event = field(default_factory=threading.Event)
+    """The thread looks at what changed before its time."""
     renewer: LeaseRenewer | None = None
     silent_since_ms: int | None = None
 
@@ -90,6 +92,7 @@ class Heartbeat:
         with here.lock:
             thread, here.thread = here.thread, None
             here.stopping.set()
+            here.woken.set()
         if thread is not None:
             thread.join(STOP_TIMEOUT_S)
         with here.beating:
@@ -134,6 +137,7 @@ class Heartbeat:
         here = self._here()
         with here.lock:
             here.watches.append(LoopWatch(loop, self._clock, lambda: [hold.label for hold in self.holds]))
+        here.woken.set()
         self.start()
 
     def beat(self) -> bool:
@@ -186,8 +190,10 @@ class Heartbeat:
             wait_ms = next_beat_ms - self._clock.monotonic_ms()
             if here.watches:
                 wait_ms = min(wait_ms, LOOK_MS)
-            if stopping.wait(max(0, wait_ms) / 1000):
+            here.woken.wait(max(0, wait_ms) / 1000)
+            if stopping.is_set():
                 return
+            here.woken.clear()
             for watch in [watch for watch in here.watches if not watch.look()]:
                 here.watches.remove(watch)
             started_ms = self._clock.monotonic_ms()

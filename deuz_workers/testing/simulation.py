@@ -1,0 +1,254 @@
+"""Runs under a virtual clock, in processes that die where a schedule says.
+
+A *point* is a moment before or after a commit, a model call or a tool call; points are counted over the whole simulation. When
+the count reaches a number of `deaths`, the process of that moment is dead: nothing of it reaches store or leases any more, its
+lease is not given back, and the next process comes after the lease has lapsed. Store and leases are the real ones, in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from deuz_workers.core.change import Bell, Change, MessageRow, Outcome
+from deuz_workers.core.codec import encode
+from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
+from deuz_workers.core.messages import message_to_record, user
+from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.run import Run, read_run
+from deuz_workers.core.usage import Usage
+from deuz_workers.engine.engine import Engine
+from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.heartbeat import Heartbeat
+from deuz_workers.engine.settings import EngineSettings
+from deuz_workers.engine.system_clock import SystemIds
+from deuz_workers.leases.sqlite import SqliteLeases
+from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
+from deuz_workers.ports.model import Model, ModelReply, ModelRequest, OnText
+from deuz_workers.ports.store import NewRun
+from deuz_workers.ports.tool import Tool, ToolContext
+from deuz_workers.store.sql_store import SqlStore
+from deuz_workers.store.sqlite import SqliteDialect
+
+SCOPE = "simulation"
+
+
+class Died(BaseException):
+    """The process is dead. No code of ours or of a tool's survives it."""
+
+
+class VirtualClock:
+    """Stands still until somebody waits or moves it."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.passed_ms
+
+    def unix_ms(self) -> int:
+        return 1_800_000_000_000 + self.passed_ms
+
+    async def sleep_ms(self, ms: int) -> None:
+        self.passed_ms += ms
+        await asyncio.sleep(0)
+
+
+class Simulation:
+    """One store, one lease provider, and processes that come and go. `agents` by name."""
+
+    def __init__(self, agents: Mapping[str, AgentDefinition], deaths: Collection[int] = (), *, ttl_ms: int = 3_000) -> None:
+        self.clock = VirtualClock()
+        self.store = SqlStore(SqliteDialect(None, clock=self.clock), ttl_ms=ttl_ms)
+        self.leases = SqliteLeases(":memory:", clock=self.clock)
+        self.ids = SystemIds(self.clock)
+        self.agents = agents
+        self.deaths = frozenset(deaths)
+        self.settings = EngineSettings(lease_ttl_ms=ttl_ms)
+        self.points = 0
+        self.places: list[str] = []
+        """What each point was, in order."""
+        self.deaths_met = 0
+
+    async def enqueue(self, agent: str, run_id: str, prompt: str = "go") -> None:
+        rid = self.ids.rid()
+        envelope = AgentRunEnvelope(rid, SCOPE, run_id, "agent", agent, limits=self.agents[agent].limits)
+        body = encode(message_to_record(user(prompt)))
+        await self.store.create(NewRun(rid, SCOPE, run_id, "agent", agent, encode_body(envelope), (MessageRow(0, body),)))
+
+    async def run(self, run_id: str, on_parked: Callable[[Run], Awaitable[None]] | None = None, *, steps: int = 500) -> Run:
+        """Step the run, in one process after the other, until it has ended; returns it as stored.
+
+        `on_parked` has to leave the note that a parked run waits for. Raises AssertionError when `steps` are not enough.
+        """
+        process = Process(self)
+        for _ in range(steps):
+            head = await self.store.head(SCOPE, run_id)
+            assert head is not None
+            run = await self.load(run_id)
+            if run.envelope.is_final:
+                return run
+            if head.parked is not None:
+                assert on_parked is not None, f"run {run_id} is parked: {head.parked}"
+                await on_parked(run)
+                continue
+            if not head.has_work:
+                assert head.due_in_ms is not None, f"run {run_id} waits for an input that nobody will give"
+                self.clock.passed_ms += head.due_in_ms
+            try:
+                await process.engine.step(SCOPE, run_id)
+            except Died:
+                self.deaths_met += 1
+                self.clock.passed_ms += self.settings.lease_ttl_ms + 1
+                process = Process(self)
+        raise AssertionError(f"run {run_id} has not ended after {steps} steps; it stood at {self.places[-5:]}")
+
+    async def load(self, run_id: str) -> Run:
+        loaded = await self.store.load(SCOPE, run_id)
+        assert loaded is not None
+        return read_run(loaded.head, loaded.messages, loaded.receipts)
+
+    def lease_key(self, run_id: str) -> str:
+        return run_lease_key(SCOPE, run_id)
+
+
+class Process:
+    """One worker process: an engine whose every way out is cut when it dies."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.is_dead = False
+        heartbeat = Heartbeat(simulation.leases, simulation.settings.lease_ttl_ms, simulation.clock, threaded=False)
+        gear = Gear(
+            store=cast(Any, _Mortal(self, simulation.store, points=("commit",))),
+            leases=cast(Any, _Mortal(self, simulation.leases)),
+            heartbeat=heartbeat,
+            registry=_Registry(self, simulation.agents),
+            doorbell=_Nobody(),
+            clock=simulation.clock,
+            ids=simulation.ids,
+            prices=_Nobody(),
+            sink=_Nobody(),
+            settings=simulation.settings,
+        )
+        self.engine = Engine(gear)
+
+    def check(self) -> None:
+        if self.is_dead:
+            raise Died
+
+    def point(self, place: str) -> None:
+        """A moment at which the schedule may end this process."""
+        self.check()
+        simulation = self.simulation
+        number = simulation.points
+        simulation.points += 1
+        simulation.places.append(place)
+        if number in simulation.deaths:
+            self.is_dead = True
+            raise Died
+
+
+class _Mortal:
+    """A store or lease provider as a process sees it: out of reach once it is dead."""
+
+    def __init__(self, process: Process, inner: object, points: Collection[str] = ()) -> None:
+        self._process = process
+        self._inner = inner
+        self._points = points
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self._inner, name)
+        if not callable(method):
+            return method
+        process = self._process
+        if name not in self._points:
+
+            async def reach(*args: Any, **kwargs: Any) -> object:
+                process.check()
+                return await method(*args, **kwargs)
+
+            return reach
+
+        async def reach_with_points(change: Change) -> Outcome:
+            process.point(f"before {name} of revision {change.expected + 1}")
+            outcome = await method(change)
+            process.point(f"after {name} of revision {change.expected + 1}")
+            return outcome
+
+        return reach_with_points
+
+
+class _Registry:
+    def __init__(self, process: Process, agents: Mapping[str, AgentDefinition]) -> None:
+        self._agents = {
+            name: replace(
+                agent,
+                model=_MortalModel(process, agent.model),
+                tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
+            )
+            for name, agent in agents.items()
+        }
+
+    def agent(self, name: str) -> AgentDefinition | None:
+        return self._agents.get(name)
+
+    def reducer(self, name: str) -> ReducerDefinition | None:
+        return None
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._agents)
+
+
+class _MortalModel:
+    def __init__(self, process: Process, inner: Model) -> None:
+        self._process = process
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
+        self._process.point("before model call")
+        reply = await self._inner.call(request, on_text)
+        self._process.point("after model call")
+        return reply
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _MortalTool:
+    def __init__(self, process: Process, inner: Tool) -> None:
+        self._process = process
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
+        self._process.point(f"before tool {context.tool_call_id}")
+        value = await self._inner.run(arguments, context)
+        self._process.point(f"after tool {context.tool_call_id}")
+        return value
+
+    def project(self, value: object) -> str:
+        self._process.check()
+        return self._inner.project(value)
+
+
+class _Nobody:
+    """Doorbell, prices and sink of a simulation: nobody listens."""
+
+    async def ring(self, bells: Collection[Bell]) -> None:
+        return None
+
+    def cost_micros(self, model: str, usage: Usage) -> int | None:
+        return None
+
+    def text(self, *fragment: object) -> None:
+        return None
