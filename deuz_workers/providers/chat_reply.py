@@ -119,7 +119,7 @@ def read_arguments(written: object) -> dict[str, Any] | None:
         return {}
     if isinstance(written, str):
         try:
-            written = json.loads(written, parse_constant=_refuse_constant)
+            written = json.loads(joined(written), parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             return None
     if not isinstance(written, dict):

@@ -1,0 +1,1 @@
+"""Models: what is sent, what is read, what happens when the wire fails."""
