@@ -191,9 +191,9 @@ class Heartbeat:
             if here.watches:
                 wait_ms = min(wait_ms, LOOK_MS)
             here.woken.wait(max(0, wait_ms) / 1000)
+            here.woken.clear()  # before the look below: a stop that comes now is seen by it, or wakes the next wait
             if stopping.is_set():
                 return
-            here.woken.clear()
             for watch in [watch for watch in here.watches if not watch.look()]:
                 here.watches.remove(watch)
             started_ms = self._clock.monotonic_ms()

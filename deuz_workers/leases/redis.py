@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
 from deuz_workers.leases.script import KEYS, SCRIPT, SHA1, Call, LeaseScript
-from deuz_workers.ports.leases import Gone, Held, Lease, Peek, Released, Renewed, Young
+from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 
 SCHEMES = ("redis", "rediss", "unix", "redis+socket")
 MAX_CONNECTIONS = 4
@@ -79,7 +79,7 @@ class RedisLeases:
         answer, _ = await self._ask(self._script.peek(key))
         return self._script.peeked(answer)
 
-    def renewer(self, *, timeout_ms: int) -> RedisRenewer:
+    def renewer(self, *, timeout_ms: int) -> LeaseRenewer:
         return RedisRenewer(self._url, self._script, timeout_ms)
 
     async def close(self) -> None:

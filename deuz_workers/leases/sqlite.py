@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from deuz_workers.errors import LeaseStoreUnavailableError
 from deuz_workers.leases.table import MEMORY, LeaseTable
-from deuz_workers.ports.leases import Gone, Held, Lease, Peek, Released, Renewed, Young
+from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 from deuz_workers.ports.runtime import Clock
 
 BUSY_TIMEOUT_MS = 5_000
@@ -68,7 +68,7 @@ class SqliteLeases:
     async def peek(self, key: str) -> Peek:
         return await self._run(lambda table: table.peek(key))
 
-    def renewer(self, *, timeout_ms: int) -> SqliteRenewer:
+    def renewer(self, *, timeout_ms: int) -> LeaseRenewer:
         if self._path == MEMORY:
             return SqliteRenewer(self._process().table, shared=True)
         return SqliteRenewer(LeaseTable(self._path, self._clock, timeout_ms), shared=False)
