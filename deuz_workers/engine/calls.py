@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from deuz_workers.core.change import Head, ItemRow
 from deuz_workers.core.codec import decode, digest, encode
@@ -130,23 +131,28 @@ class Calls:
 
         Raises `StepOver` when the lease was lost: whatever the tools did is for the next holder to find out.
         """
-        tasks = [asyncio.ensure_future(self._one(planned)) for planned in running]
-        saving: list[asyncio.Task[None]] = []
+        left = {asyncio.ensure_future(self._one(planned)) for planned in running}
+        saving: set[asyncio.Task[None]] = set()
+        lost = asyncio.ensure_future(self.stop.until_lost())
         try:
-            left = set(tasks)
-            while len(left) > 0:
-                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-                outcomes = [task.result() for task in done]
+            while left:
+                done, _ = await asyncio.wait({*left, *saving, lost}, return_when=asyncio.FIRST_COMPLETED)
                 if self.stop.is_lost:
                     raise StepOver("the lease is gone")
-                last = outcomes.pop() if not left else None
-                saving.extend(asyncio.ensure_future(self.committer.commit(*outcome)) for outcome in outcomes)
+                for saved in done & saving:
+                    saving.discard(saved)
+                    saved.result()
+                ended = done & left
+                left -= ended
+                outcomes = [task.result() for task in ended]
+                last = outcomes.pop() if outcomes and not left else None
+                saving |= {asyncio.ensure_future(self.committer.commit(*outcome)) for outcome in outcomes}
                 if last is not None:
                     await asyncio.gather(*saving)
                     return last
             return ()
         finally:
-            for task in (*tasks, *saving):
+            for task in (*left, *saving, lost):
                 task.add_done_callback(_taken)
                 task.cancel()
 
@@ -218,7 +224,7 @@ class Calls:
             return (CallUnprojectable(call_id, "projection-failed", f"{type(error).__name__}: {error}"),)
 
 
-def _taken(task: asyncio.Task[object]) -> None:
+def _taken(task: asyncio.Task[Any]) -> None:
     """Looks at how a task ended whose step is over; nobody else will."""
     if not task.cancelled():
         task.exception()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Literal
@@ -114,8 +115,14 @@ class Engine:
         if not isinstance(claim, Lease):
             return StepReport("held")
         stop = Stop(gear.clock)
+        loop = asyncio.get_running_loop()
+
+        def on_cancel() -> None:
+            if not loop.is_closed():
+                asyncio.run_coroutine_threadsafe(self._confirm_cancel(scope, run_id, stop), loop)
+
         hold = gear.heartbeat.hold(
-            claim, limit_ms=gear.settings.step_limit_ms, on_lost=stop.lose, on_cancel=stop.cancel, label="step"
+            claim, limit_ms=gear.settings.step_limit_ms, on_lost=stop.lose, on_cancel=on_cancel, label="step"
         )
         self._stops.add(stop)
         end: StepEnd = "crashed"
@@ -132,6 +139,15 @@ class Engine:
             if head is not None and head.has_work:
                 bells.append(bell_of(head))
         return StepReport(end, tuple(bells))
+
+    async def _confirm_cancel(self, scope: str, run_id: str, stop: Stop) -> None:
+        """A signal only points at the inbox; one without a note ends nothing (LSE-008). Unread, the next commit tells."""
+        try:
+            head = await self.gear.store.head(scope, run_id)
+        except StoreUnavailableError:
+            return
+        if head is not None and head.cancel_seq > head.seen_seq:
+            stop.cancel()
 
     async def _release(self, hold: Hold, stop: Stop) -> bool:
         """Give the lease back before anything is rung; True if somebody rang meanwhile or nobody can tell."""

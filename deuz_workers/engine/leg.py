@@ -145,8 +145,9 @@ class Leg:
             self._carry(Resumed(verdicts_of(self.items)))
 
     def _ending_by_time(self, run: Run) -> Finish | None:
+        """A run ends when its time is over; a swarm ends when its tasks have, which carry its times themselves."""
         envelope = run.envelope
-        if envelope.is_final or envelope.cancelled:
+        if envelope.is_final or envelope.cancelled or envelope.run_kind == "swarm":
             return None
         if self.head.deadline_in_ms is not None and self.head.deadline_in_ms <= self.stop.elapsed_ms:
             error = ExecutionPolicyError("the deadline of the run has passed", code="deadline_exceeded")

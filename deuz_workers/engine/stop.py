@@ -19,9 +19,10 @@ class Stop:
         self._began_ms = clock.monotonic_ms()
         self._signals: set[Signal] = set()
         self._model_must_end = asyncio.Event()
+        self._lost = asyncio.Event()
         self.is_lost = False
         self.is_cancelled = False
-        """Somebody signalled a cancel; whether there is one, the inbox says."""
+        """A cancel waits in the inbox."""
         self.is_draining = False
 
     @property
@@ -33,6 +34,7 @@ class Stop:
         self._soon(self._lose)
 
     def cancel(self) -> None:
+        """A cancel note is in the inbox: a model call ends, tools are told."""
         self._soon(self._cancel)
 
     def drain(self) -> None:
@@ -44,7 +46,7 @@ class Stop:
         self._soon(self._abort_model)
 
     def cancel_noticed(self) -> None:
-        """The inbox was read: the signal has done its work."""
+        """The inbox was read: what the signal pointed at is folded in."""
         self.is_cancelled = False
         if not self.is_lost:
             self._model_must_end.clear()
@@ -66,8 +68,12 @@ class Stop:
         """Returns when a model call in flight is of no more use."""
         await self._model_must_end.wait()
 
+    async def until_lost(self) -> None:
+        await self._lost.wait()
+
     def _lose(self) -> None:
         self.is_lost = True
+        self._lost.set()
         self._model_must_end.set()
         self._tell(LeaseLost("the lease is gone"))
 
