@@ -41,6 +41,8 @@ def readable(value: object) -> object:
 
     Raises: CodecError, when the value cannot be stored.
     """
+    if type(value) is str:  # most results, and some of them long
+        return value
     text = encode(value)
     return json.loads(text, object_hook=_untag if f'"{MARK}"' in text else None)
 

@@ -30,9 +30,14 @@ class Arguments:
         self.schema = schema
 
     @classmethod
-    def from_parameters(cls, label: str, parameters: tuple[Parameter, ...], descriptions: Mapping[str, str]) -> Arguments:
-        """Raises: ConfigurationError, naming the parameter whose type has no JSON Schema."""
-        fields = {parameter.name: _Field(label, parameter) for parameter in parameters}
+    def from_parameters(
+        cls, label: str, parameters: tuple[Parameter, ...], descriptions: Mapping[str, str], names: Mapping[str, Any]
+    ) -> Arguments:
+        """`names` are local names that the parameters' types may use in annotations of their own.
+
+        Raises: ConfigurationError, naming the parameter whose type has no JSON Schema.
+        """
+        fields = {parameter.name: _Field(label, parameter, names) for parameter in parameters}
         properties, definitions = schemas_of((name, field.adapter) for name, field in fields.items())
         for name, field in fields.items():
             if name in descriptions and "description" not in properties[name]:
@@ -94,7 +99,7 @@ class Arguments:
 class _Field:
     """One parameter with its converter. A default that is pydantic's `Field(...)` counts as metadata."""
 
-    def __init__(self, label: str, parameter: Parameter) -> None:
+    def __init__(self, label: str, parameter: Parameter, names: Mapping[str, Any]) -> None:
         annotation: Any = parameter.annotation
         self.default = parameter.default
         if isinstance(self.default, FieldInfo):
@@ -103,6 +108,7 @@ class _Field:
                 self.default = MISSING
         try:
             self.adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+            self.adapter.rebuild(_types_namespace=dict(names))  # does nothing to one that is complete
             self.adapter.json_schema()
         except Exception as error:  # pydantic raises many kinds, and a type may bring its own code
             raise ConfigurationError(

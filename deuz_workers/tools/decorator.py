@@ -156,7 +156,7 @@ def _make(
     return FunctionTool(
         function,
         make_options(label, doc.description if description is None else description),
-        Arguments.from_parameters(label, signature.parameters, doc.parameters),
+        Arguments.from_parameters(label, signature.parameters, doc.parameters, names),
         Projection(label, output_schema, validate_result, to_model_output),
         enter=lambda call, values, context: functools.partial(
             call, **values, **dict.fromkeys(signature.context_names, context)

@@ -53,7 +53,7 @@ def refusal(made: FunctionTool[..., Any], arguments: Mapping[str, object]) -> st
 
 
 def taking(annotation: Any, default: Any = MISSING) -> Arguments:
-    return Arguments.from_parameters("look", (Parameter("value", annotation, default),), {})
+    return Arguments.from_parameters("look", (Parameter("value", annotation, default),), {}, {})
 
 
 @pytest.mark.parametrize(

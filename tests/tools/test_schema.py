@@ -222,6 +222,15 @@ def test_types_local_to_the_decorated_place_are_found() -> None:
     assert bare.spec.parameters == with_options.spec.parameters
     assert "Local" in json.dumps(bare.spec.parameters)
 
+    @dataclass
+    class Around:
+        inner: Local
+
+    @tool
+    def nested(x: Around) -> None: ...
+
+    nested.validate({"x": {"inner": {"a": 1}}})
+
 
 def test_a_return_type_for_checkers_only_does_no_harm() -> None:
     """The return annotation is read only where it is needed."""
