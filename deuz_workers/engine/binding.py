@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deuz_workers.core.codec import digest
-from deuz_workers.core.estimate import tool_chars
+from deuz_workers.core.estimate import text_bytes, tool_bytes
 from deuz_workers.ports.definition import AgentDefinition
 
 
@@ -27,15 +27,15 @@ class Bindings:
     def of(self, agent: AgentDefinition) -> dict[str, object]:
         return self._entry(agent)[1]
 
-    def fixed_chars(self, agent: AgentDefinition) -> int:
-        """Characters of instructions and tools, which every request of the agent repeats."""
+    def fixed_bytes(self, agent: AgentDefinition) -> int:
+        """UTF-8 bytes of instructions and tools, which every request of the agent repeats."""
         return self._entry(agent)[2]
 
     def _entry(self, agent: AgentDefinition) -> tuple[AgentDefinition, dict[str, object], int]:
         known = self._made.get(agent.name)
         if known is None or known[0] is not agent:
-            chars = len(agent.instructions or "") + tool_chars(tool.spec for tool in agent.tools.values())
-            known = self._made[agent.name] = (agent, binding_of(agent), chars)
+            size_bytes = text_bytes(agent.instructions or "") + tool_bytes(tool.spec for tool in agent.tools.values())
+            known = self._made[agent.name] = (agent, binding_of(agent), size_bytes)
         return known
 
     def match(self, stored: Mapping[str, object] | None, agent: AgentDefinition) -> bool:

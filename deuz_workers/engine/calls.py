@@ -136,7 +136,8 @@ class Calls:
         lost = asyncio.ensure_future(self.stop.until_lost())
         try:
             while left:
-                done, _ = await asyncio.wait({*left, *saving, lost}, return_when=asyncio.FIRST_COMPLETED)
+                waited: set[asyncio.Future[Any]] = {*left, *saving, lost}
+                done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if self.stop.is_lost:
                     raise StepOver("the lease is gone")
                 for saved in done & saving:

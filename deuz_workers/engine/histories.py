@@ -19,11 +19,11 @@ class Remembered:
 
 
 class Histories:
-    """Least recently used first out, bounded by characters of content. Only saved messages are kept."""
+    """Least recently used first out, bounded by the size of their text. Only saved messages are kept."""
 
-    def __init__(self, max_chars: int = 64_000_000) -> None:
-        self._max_chars = max_chars
-        self._chars = 0
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
         self._by_name: OrderedDict[tuple[str, str], tuple[UUID, Remembered]] = OrderedDict()
 
     def find(self, scope: str, run_id: str) -> Remembered | None:
@@ -40,15 +40,15 @@ class Histories:
         """Remember a saved run, or forget it once it has ended."""
         name = (run.envelope.scope, run.envelope.run_id)
         self.forget(*name)
-        if run.envelope.is_final or run.unsaved.any or run.history.chars > self._max_chars:
+        if run.envelope.is_final or run.unsaved.any or run.history.size_bytes > self._max_bytes:
             return
         known = Known(run.envelope.epoch, run.envelope.last_seq, run.step)
         self._by_name[name] = (run.envelope.rid, Remembered(known, run.history))
-        self._chars += run.history.chars
-        while self._chars > self._max_chars:
+        self._size_bytes += run.history.size_bytes
+        while self._size_bytes > self._max_bytes:
             self.forget(*next(iter(self._by_name)))
 
     def forget(self, scope: str, run_id: str) -> None:
         entry = self._by_name.pop((scope, run_id), None)
         if entry is not None:
-            self._chars -= entry[1].history.chars
+            self._size_bytes -= entry[1].history.size_bytes

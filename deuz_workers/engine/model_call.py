@@ -36,8 +36,8 @@ class ModelCall:
 
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
-        chars = self.run.history.chars + self.bindings.fixed_chars(self.agent)
-        bound = usage_bound(chars, self.agent.max_output_tokens)
+        size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
+        bound = usage_bound(size_bytes, self.agent.max_output_tokens)
         cost = self.gear.prices.cost_micros(self.agent.model.name, bound)
         started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, bound.total_tokens, cost))
         if self.run.envelope.binding is None:
