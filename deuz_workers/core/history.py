@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from deuz_workers.core.estimate import text_bytes
 from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
-IMAGE_CHARS = 4_000
-"""An image counts like this many characters; some 1,000 tokens, the order of what providers charge for one."""
+IMAGE_BYTES = 4_500
+"""An image counts like this much text; some 1,500 tokens, what OpenAI charges for a large one in high detail."""
 
 
 class History(Sequence[Message]):
-    __slots__ = ("_chars", "_length", "_shared")
+    __slots__ = ("_length", "_shared", "_size_bytes")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._shared = list(messages)
         self._length = len(self._shared)
-        self._chars = sum(map(message_chars, self._shared))
+        self._size_bytes = sum(map(message_bytes, self._shared))
 
     def append(self, *messages: Message) -> History:
         """A history with `messages` at its end; this one stays as it is."""
@@ -29,18 +30,18 @@ class History(Sequence[Message]):
             return self
         shared = self._shared if len(self._shared) == self._length else self._shared[: self._length]
         shared.extend(messages)
-        return self._of(shared, self._length + len(messages), self._chars + sum(map(message_chars, messages)))
+        return self._of(shared, self._length + len(messages), self._size_bytes + sum(map(message_bytes, messages)))
 
     @classmethod
-    def _of(cls, shared: list[Message], length: int, chars: int) -> History:
+    def _of(cls, shared: list[Message], length: int, size_bytes: int) -> History:
         self = cls.__new__(cls)
-        self._shared, self._length, self._chars = shared, length, chars
+        self._shared, self._length, self._size_bytes = shared, length, size_bytes
         return self
 
     @property
-    def chars(self) -> int:
-        """Size of all content in characters, for estimates."""
-        return self._chars
+    def size_bytes(self) -> int:
+        """Size of all content as UTF-8, for estimates."""
+        return self._size_bytes
 
     def __len__(self) -> int:
         return self._length
@@ -64,23 +65,23 @@ class History(Sequence[Message]):
         return isinstance(other, History) and list(self) == list(other)
 
     def __hash__(self) -> int:
-        return hash((self._length, self._chars))
+        return hash((self._length, self._size_bytes))
 
     def __repr__(self) -> str:
-        return f"History({self._length} messages, {self._chars} characters)"
+        return f"History({self._length} messages, {self._size_bytes} bytes)"
 
 
-def message_chars(message: Message) -> int:
-    """Characters that a message brings to a model, structure included at a flat rate."""
+def message_bytes(message: Message) -> int:
+    """What a message brings to a model, as UTF-8, structure included at a flat rate."""
     total = 16
     for part in message.parts:
         match part:
             case TextPart(text) | ReasoningPart(text):
-                total += len(text)
+                total += text_bytes(text)
             case ToolResultPart():
-                total += len(part.text) + 32
+                total += text_bytes(part.text) + 32
             case ToolUsePart():
-                total += len(part.name) + (len(part.raw_arguments) if part.raw_arguments else len(repr(part.arguments))) + 48
+                total += len(part.name) + text_bytes(part.raw_arguments or repr(part.arguments)) + 48
             case ImagePart():
-                total += IMAGE_CHARS
+                total += IMAGE_BYTES
     return total
