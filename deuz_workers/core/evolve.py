@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Literal
 
 from deuz_workers.core.change import Reserve, Settle, Stage
-from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall
+from deuz_workers.core.draft import Draft
+from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.events import (
     Bound,
     CallCompleted,
@@ -44,153 +45,165 @@ from deuz_workers.core.usage import Usage
 
 def evolve(run: Run, event: Event) -> Run:
     """The run after `event`. Raises `ImpossibleTransition` for an event that cannot happen now."""
-    wanted = event.status if isinstance(event, Finished) else None
-    status = next_run_status(run.envelope.status, type(event).__name__, wanted)
-    run = _with(run, status=status)
-    run = replace(run, due_in_ms=0, unsaved=replace(run.unsaved, any=True))
-    match event:
-        case NotesFolded():
-            return _fold_notes(run, event)
-        case Bound(binding):
-            return _with(run, binding=binding)
-        case InputsGiven(messages):
-            return _journal(_append(replace(run, inputs_given=True), messages), "run.inputs", count=len(messages))
-        case ModelCallStarted(call):
-            return _start_model_call(run, call)
-        case ModelReplied():
-            return _fold_reply(run, event)
-        case ModelCallFailed():
-            return _fold_model_failure(run, event)
-        case ModelCallAbandoned():
-            return _journal(_close_call(run, "unknown"), "model.abandoned", step=run.step)
-        case CallStarted() | CallRejected() | CallExecuted() | CallFailed() | CallCompleted() | CallUnprojectable():
-            return _fold_call(run, event)
-        case TurnAnswered(texts):
-            return _answer_turn(run, texts)
-        case Suspended():
-            return _suspend(run, event)
-        case Resumed(verdicts):
-            run = _with(run, verdicts={**run.envelope.verdicts, **verdicts})
-            return _journal(run, "run.resumed", answers=len(verdicts))
-        case Finished():
-            return _finish(run, event)
-        case Waited():
-            return replace(run, due_in_ms=None)
+    return evolve_all(run, (event,))
 
 
 def evolve_all(run: Run, events: tuple[Event, ...]) -> Run:
+    """The run after all `events`, in order. Raises `ImpossibleTransition`; the given run stays as it is either way."""
+    if not events:
+        return run
+    draft = Draft(run)
     for event in events:
-        run = evolve(run, event)
-    return run
+        _fold(draft, event)
+    return draft.finished()
 
 
-def _fold_notes(run: Run, event: NotesFolded) -> Run:
-    run = _with(run, seen_seq=event.seen_seq)
-    if run.envelope.status == "suspended" and not event.cancelled:
-        run = replace(run, due_in_ms=None)
-    if event.cancelled and not run.envelope.cancelled:
-        run = _journal(_with(run, cancelled=True), "run.cancelling")
+def _fold(draft: Draft, event: Event) -> None:
+    wanted = event.status if isinstance(event, Finished) else None
+    draft.status = next_run_status(draft.status, type(event).__name__, wanted)
+    draft.due_in_ms = 0
+    match event:
+        case NotesFolded():
+            _fold_notes(draft, event)
+        case Bound(binding):
+            draft.change(binding=binding)
+        case InputsGiven(messages):
+            draft.inputs_given = True
+            draft.append(*messages)
+            draft.journal("run.inputs", count=len(messages))
+        case ModelCallStarted(call):
+            _start_model_call(draft, call)
+        case ModelReplied():
+            _fold_reply(draft, event)
+        case ModelCallFailed():
+            _fold_model_failure(draft, event)
+        case ModelCallAbandoned():
+            _abandon_call(draft)
+        case CallStarted() | CallRejected() | CallExecuted() | CallFailed() | CallCompleted() | CallUnprojectable():
+            _fold_call(draft, event)
+        case TurnAnswered(texts):
+            _answer_turn(draft, texts)
+        case Suspended():
+            _suspend(draft, event)
+        case Resumed(verdicts):
+            draft.change(verdicts={**draft.value("verdicts"), **verdicts})
+            draft.journal("run.resumed", answers=len(verdicts))
+        case Finished():
+            _finish(draft, event)
+        case Waited():
+            draft.due_in_ms = None
+
+
+def _fold_notes(draft: Draft, event: NotesFolded) -> None:
+    draft.change(seen_seq=event.seen_seq)
+    if draft.status == "suspended" and not event.cancelled:
+        draft.due_in_ms = None
+    if event.cancelled and not draft.value("cancelled"):
+        draft.change(cancelled=True)
+        draft.journal("run.cancelling")
     if event.messages:
-        run = _journal(_append(run, event.messages), "run.message", count=len(event.messages))
-    run = replace(run, retry_call_ids=run.retry_call_ids | event.retry_call_ids)
+        draft.append(*event.messages)
+        draft.journal("run.message", count=len(event.messages))
+    draft.retry_call_ids |= event.retry_call_ids
     for call_id, outcome in event.outcomes.items():
-        receipt = run.receipts.get(call_id)
+        receipt = draft.receipts.get(call_id)
         if receipt is None or receipt.stage != "executing":
             continue
         if outcome.get("is_error") is True:
-            run = _fold_call(run, CallFailed(call_id, str(outcome.get("output"))))
+            _fold_call(draft, CallFailed(call_id, str(outcome.get("output"))))
         else:
-            run = _fold_call(run, CallExecuted(call_id, outcome.get("output")))
-    return run
+            _fold_call(draft, CallExecuted(call_id, outcome.get("output")))
 
 
-def _start_model_call(run: Run, call: OpenCall) -> Run:
-    if run.envelope.checkpoint.open_call is not None:
-        run = _journal(_close_call(run, "unknown"), "model.abandoned", step=run.step)
-    checkpoint = run.envelope.checkpoint
-    step = checkpoint.step if checkpoint.attempts else checkpoint.step + 1
-    run = _checkpoint(run, step=step, attempts=checkpoint.attempts + 1, open_call=call)
-    if step != checkpoint.step:
-        run = replace(run, receipts={})
-    if run.envelope.scopes:
-        reserve = Reserve(call.request_id, run.envelope.scopes, call.tokens, call.cost_micros)
-        run = replace(run, unsaved=replace(run.unsaved, reserve=reserve))
-    return _journal(run, "model.called", step=step, attempt=call.attempt)
+def _start_model_call(draft: Draft, call: OpenCall) -> None:
+    if draft.point("open_call") is not None:
+        _abandon_call(draft)
+    step = draft.point("step")
+    if not draft.point("attempts"):
+        step += 1
+        draft.receipts = {}
+    draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call)
+    scopes = draft.envelope.scopes
+    if scopes:
+        draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
+    draft.journal("model.called", step=step, attempt=call.attempt)
 
 
-def _fold_reply(run: Run, event: ModelReplied) -> Run:
+def _fold_reply(draft: Draft, event: ModelReplied) -> None:
     used = event.usage
-    run = _close_call(run, "unknown" if used is None else "settled", used)
-    run = _checkpoint(run, attempts=0, retries=0)
-    envelope = run.envelope
-    usage = envelope.usage + used if used is not None else replace(envelope.usage, cost_micros=None)
-    run = _progress(_with(run, usage=usage, retry=None, binding=envelope.binding))
-    step = run.step
-    run = _append(run, (identify_calls(event.message, step),))
-    run = _journal(
-        run,
+    _close_call(draft, "unknown" if used is None else "settled", used)
+    draft.move(attempts=0, retries=0)
+    usage: Usage = draft.value("usage")
+    draft.change(usage=usage + used if used is not None else replace(usage, cost_micros=None), retry=None)
+    draft.progress = True
+    draft.append(identify_calls(event.message, draft.step))
+    calls = len(event.message.tool_uses)
+    draft.journal(
         "model.replied",
-        step=step,
+        step=draft.step,
         finish_reason=event.finish_reason,
-        calls=len(event.message.tool_uses),
+        calls=calls,
         input_tokens=used.input_tokens if used else None,
         output_tokens=used.output_tokens if used else None,
     )
     if event.finish_reason == "content_filter":
-        return _finish_within(run, Finished("stopped", "refusal"))
-    if event.finish_reason == "length" and event.message.tool_uses:
-        return _finish_within(run, Finished("stopped", "length", {"cut_off_calls": len(event.message.tool_uses)}))
-    return run
+        _fold(draft, Finished("stopped", "refusal"))
+    elif event.finish_reason == "length" and calls:
+        _fold(draft, Finished("stopped", "length", {"cut_off_calls": calls}))
 
 
-def _fold_model_failure(run: Run, event: ModelCallFailed) -> Run:
-    run = _close_call(run, "released" if event.billed == "no" else "unknown")
-    retry = event.error if event.transient else None
-    run = _with(run, retry=retry)
-    run = _journal(run, "model.failed", step=run.step, error=event.error.get("code"), retry_in_ms=event.retry_in_ms)
-    if event.retry_in_ms is not None:
-        run = _checkpoint(run, retries=run.envelope.checkpoint.retries + 1)
-        return replace(run, due_in_ms=event.retry_in_ms)
-    return _finish_within(run, Finished("failed", error=event.error))
+def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
+    _close_call(draft, "released" if event.billed == "no" else "unknown")
+    draft.change(retry=event.error if event.transient else None)
+    draft.journal("model.failed", step=draft.step, error=event.error.get("code"), retry_in_ms=event.retry_in_ms)
+    if event.retry_in_ms is None:
+        _fold(draft, Finished("failed", error=event.error))
+        return
+    draft.move(retries=draft.point("retries") + 1)
+    draft.due_in_ms = event.retry_in_ms
 
 
-def _close_call(run: Run, outcome: str, used: Usage | None = None) -> Run:
+def _abandon_call(draft: Draft) -> None:
+    _close_call(draft, "unknown")
+    draft.journal("model.abandoned", step=draft.step)
+
+
+def _close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"], used: Usage | None = None) -> None:
     """The open model call has ended; its reservation, if it has one, is settled in the same commit."""
-    call = run.envelope.checkpoint.open_call
+    call: OpenCall | None = draft.point("open_call")
     if call is None:
-        return run
-    run = _checkpoint(run, open_call=None)
+        return
+    draft.move(open_call=None)
     if outcome == "unknown":
-        run = _with(run, unknown_tokens=run.envelope.unknown_tokens + call.tokens)
-    if not run.envelope.scopes:
-        return run
+        draft.change(unknown_tokens=draft.value("unknown_tokens") + call.tokens)
+    scopes = draft.envelope.scopes
+    if not scopes:
+        return
     if outcome == "settled" and used is not None:
-        settle = Settle(call.request_id, run.envelope.scopes, "settled", used.total_tokens, used.cost_micros)
+        settle = Settle(call.request_id, scopes, "settled", used.total_tokens, used.cost_micros)
     else:
-        settle = Settle(call.request_id, run.envelope.scopes, "released" if outcome == "released" else "unknown")
-    return replace(run, unsaved=replace(run.unsaved, settle=(*run.unsaved.settle, settle)))
+        settle = Settle(call.request_id, scopes, outcome)
+    draft.settle = (*draft.settle, settle)
 
 
 CallEvent = CallStarted | CallRejected | CallExecuted | CallFailed | CallCompleted | CallUnprojectable
 
 
-def _fold_call(run: Run, event: CallEvent) -> Run:
-    before = run.receipts.get(event.call_id)
-    name: str
-    detail: dict[str, object] = {}
+def _fold_call(draft: Draft, event: CallEvent) -> None:
+    before = draft.receipts.get(event.call_id)
     stage: Stage = next_stage(before.stage if before else None, type(event).__name__)
     if before is None:
         tool = event.tool if isinstance(event, CallStarted | CallRejected) else ""
-        receipt = Receipt(run.step, event.call_id, 0, stage, tool)
+        receipt = Receipt(draft.step, event.call_id, 0, stage, tool)
     else:
         receipt = replace(before, seq=before.seq + 1, stage=stage)
+    detail: dict[str, object] = {}
     match event:
         case CallStarted():
-            if before is None:
-                receipt = replace(receipt, idempotent=event.idempotent)
-            else:
-                receipt = replace(receipt, attempt=before.attempt + 1)
-            name, detail = "tool.started", {"attempt": receipt.attempt}
+            attempt = 1 if before is None else before.attempt + 1
+            idempotent = event.idempotent if before is None else before.idempotent
+            receipt, name = replace(receipt, attempt=attempt, idempotent=idempotent), "tool.started"
+            detail["attempt"] = attempt
         case CallRejected():
             receipt, name = replace(receipt, error=event.error), "tool.rejected"
         case CallExecuted():
@@ -200,19 +213,19 @@ def _fold_call(run: Run, event: CallEvent) -> Run:
         case CallCompleted():
             receipt, name = replace(receipt, text=event.text), "tool.completed"
         case CallUnprojectable():
-            receipt = replace(receipt, stage=event.stage, error=event.error)
-            name, detail = "tool.completed", {"stage": event.stage}
-    run = _save_receipt(run, receipt, before)
+            receipt, name = replace(receipt, stage=event.stage, error=event.error), "tool.completed"
+            detail["stage"] = event.stage
+    _save_receipt(draft, receipt, before)
     if not isinstance(event, CallStarted):
-        run = _progress(run)
-    if name == "tool.completed" and _journalled(run, "tool.executed", event.call_id):
-        run = _unjournal(run, "tool.executed", event.call_id)
-    return _journal(run, name, step=receipt.step, call_id=receipt.call_id, tool=receipt.tool, **detail)
+        draft.progress = True
+    if name == "tool.completed":
+        draft.unjournal("tool.executed", receipt.step, receipt.call_id)
+    draft.journal(name, step=receipt.step, call_id=receipt.call_id, tool=receipt.tool, **detail)
 
 
-def _save_receipt(run: Run, receipt: Receipt, before: Receipt | None) -> Run:
+def _save_receipt(draft: Draft, receipt: Receipt, before: Receipt | None) -> None:
     """One row per call and commit: stages passed since the last commit are stored as the last of them."""
-    pairs = list(run.unsaved.receipts)
+    pairs = list(draft.unsaved_receipts)
     for place, (unsaved, stored) in enumerate(pairs):
         if (unsaved.step, unsaved.call_id) == (receipt.step, receipt.call_id):
             receipt = replace(receipt, seq=unsaved.seq)
@@ -220,15 +233,15 @@ def _save_receipt(run: Run, receipt: Receipt, before: Receipt | None) -> Run:
             break
     else:
         pairs.append((receipt, before))
-    return replace(
-        run, receipts={**run.receipts, receipt.call_id: receipt}, unsaved=replace(run.unsaved, receipts=tuple(pairs))
-    )
+    draft.receipts = {**draft.receipts, receipt.call_id: receipt}
+    draft.unsaved_receipts = tuple(pairs)
 
 
-def _answer_turn(run: Run, texts: Mapping[str, str]) -> Run:
-    parts = tuple(_result_part(run.receipts[call.call_id], call, texts) for call in run.open_calls)
-    run = _append(run, (Message("tool", parts),))
-    return _journal(_with(run, verdicts={}), "turn.answered", step=run.step, calls=len(parts))
+def _answer_turn(draft: Draft, texts: Mapping[str, str]) -> None:
+    parts = tuple(_result_part(draft.receipts[call.call_id], call, texts) for call in draft.open_calls)
+    draft.append(Message("tool", parts))
+    draft.change(verdicts={})
+    draft.journal("turn.answered", step=draft.step, calls=len(parts))
 
 
 def _result_part(receipt: Receipt, call: ToolUsePart, texts: Mapping[str, str]) -> ToolResultPart:
@@ -239,25 +252,20 @@ def _result_part(receipt: Receipt, call: ToolUsePart, texts: Mapping[str, str]) 
     return ToolResultPart(call.call_id, call.name, texts[call.call_id], False, receipt.step, call.provider_call_id)
 
 
-def _suspend(run: Run, event: Suspended) -> Run:
-    counts = dict(run.envelope.checkpoint.approval_request_counts)
+def _suspend(draft: Draft, event: Suspended) -> None:
+    counts: dict[str, int] = dict(draft.point("approval_request_counts"))
     for call_id in event.call_ids:
         counts[call_id] = counts.get(call_id, 0) + 1
-    run = _checkpoint(run, approval_request_counts=counts)
-    run = replace(run, due_in_ms=None, unsaved=replace(run.unsaved, items=event.items))
-    return _journal(run, "run.suspended", step=run.step, items=[item.item_id for item in event.items])
+    draft.move(approval_request_counts=counts)
+    draft.items = event.items
+    draft.due_in_ms = None
+    draft.journal("run.suspended", step=draft.step, items=[item.item_id for item in event.items])
 
 
-def _finish_within(run: Run, event: Finished) -> Run:
-    """An ending that follows from another event and belongs to its commit."""
-    return evolve(run, event)
-
-
-def _finish(run: Run, event: Finished) -> Run:
-    if run.envelope.checkpoint.open_call is not None:
-        run = _journal(_close_call(run, "unknown"), "model.abandoned", step=run.step)
-    run = _with(
-        run,
+def _finish(draft: Draft, event: Finished) -> None:
+    if draft.point("open_call") is not None:
+        _abandon_call(draft)
+    draft.change(
         reason=event.reason,
         stop_details=event.details,
         error=event.error,
@@ -265,13 +273,9 @@ def _finish(run: Run, event: Finished) -> Run:
         has_output=event.has_output,
         verdicts={},
     )
-    run = replace(run, due_in_ms=None)
-    detail: dict[str, object] = {}
-    if event.reason is not None:
-        detail["reason"] = event.reason
-    if event.error is not None:
-        detail["error"] = event.error.get("code") or event.error.get("name")
-    return _journal(run, f"run.{event.status}", **detail)
+    draft.due_in_ms = None
+    error = None if event.error is None else event.error.get("code") or event.error.get("name")
+    draft.journal(f"run.{event.status}", reason=event.reason, error=error)
 
 
 def identify_calls(message: Message, step: int) -> Message:
@@ -292,39 +296,3 @@ def identify_calls(message: Message, step: int) -> Message:
                 own += "_"
             parts[place] = replace(part, call_id=own, provider_call_id=part.call_id or None)
     return replace(message, parts=tuple(parts))
-
-
-def _with(run: Run, **changes: Any) -> Run:
-    envelope: AgentRunEnvelope = replace(run.envelope, **changes)
-    return replace(run, envelope=envelope)
-
-
-def _checkpoint(run: Run, **changes: Any) -> Run:
-    checkpoint: LoopCheckpoint = replace(run.envelope.checkpoint, **changes)
-    return _with(run, checkpoint=checkpoint)
-
-
-def _progress(run: Run) -> Run:
-    return replace(run, unsaved=replace(run.unsaved, progress=True))
-
-
-def _append(run: Run, messages: tuple[Message, ...]) -> Run:
-    run = _with(run, last_seq=run.envelope.last_seq + len(messages))
-    unsaved = replace(run.unsaved, messages=run.unsaved.messages + messages)
-    return replace(run, history=run.history.append(*messages), unsaved=unsaved)
-
-
-def _journal(run: Run, kind: str, **detail: object) -> Run:
-    record = {"type": kind, **{name: value for name, value in detail.items() if value is not None}}
-    run = _with(run, journal_seq=run.envelope.journal_seq + 1)
-    return replace(run, unsaved=replace(run.unsaved, journal=(*run.unsaved.journal, record)))
-
-
-def _journalled(run: Run, kind: str, call_id: str) -> bool:
-    return any(record["type"] == kind and record.get("call_id") == call_id for record in run.unsaved.journal)
-
-
-def _unjournal(run: Run, kind: str, call_id: str) -> Run:
-    left = tuple(record for record in run.unsaved.journal if record["type"] != kind or record.get("call_id") != call_id)
-    run = _with(run, journal_seq=run.envelope.journal_seq - (len(run.unsaved.journal) - len(left)))
-    return replace(run, unsaved=replace(run.unsaved, journal=left))

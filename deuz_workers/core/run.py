@@ -11,16 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
-from deuz_workers.core.change import (
-    Change,
-    Head,
-    ItemRow,
-    MessageRow,
-    ReceiptRow,
-    Reserve,
-    Settle,
-    TaskEnding,
-)
+from deuz_workers.core.change import Change, Head, ItemRow, MessageRow, ReceiptRow, Reserve, RunKind, Settle, TaskEnding
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope, encode_body
 from deuz_workers.core.history import History
@@ -62,8 +53,8 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Number of the turn that receipts belong to; a reducer has one."""
-        return 1 if self.envelope.run_kind == "reducer" else self.envelope.checkpoint.step
+        """Number of the turn that receipts belong to."""
+        return turn_of(self.envelope.run_kind, self.envelope.checkpoint.step)
 
     @property
     def open_calls(self) -> tuple[ToolUsePart, ...]:
@@ -91,6 +82,11 @@ class Run:
             return 2
         unanswered = (receipt for receipt in self.receipts.values() if receipt.call_id in open_ids)
         return 2 if any(receipt.stage in ("failed", "suspended") for receipt in unanswered) else 1
+
+
+def turn_of(kind: RunKind, step: int) -> int:
+    """Receipts of an agent belong to the turn that its checkpoint counts; a reducer has one turn."""
+    return 1 if kind == "reducer" else step
 
 
 def read_run(head: Head, messages: Sequence[MessageRow], receipts: Sequence[ReceiptRow], known: History | None = None) -> Run:

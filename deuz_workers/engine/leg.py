@@ -75,10 +75,16 @@ class Leg:
     bells: list[Bell] = field(default_factory=lambda: list[Bell]())
     """Runs that the swarm's own work made due."""
 
+    _folded: tuple[Run, tuple[Event, ...], Run] | None = None
+
     @property
     def run(self) -> Run:
         """The run with what is carried."""
-        return evolve_all(self.committer.run, self.carried)
+        known = self._folded
+        if known is None or known[0] is not self.committer.run or known[1] is not self.carried:
+            folded = evolve_all(self.committer.run, self.carried)
+            self._folded = known = (self.committer.run, self.carried, folded)
+        return known[2]
 
     async def advance(self, turns: int) -> LegEnd:
         """Go on until `turns` turns are answered, or nothing more can be done now.

@@ -1,0 +1,111 @@
+"""A run while events are folded in: what they change, gathered, so that a batch of events copies each record once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from deuz_workers.core.change import ItemRow, Reserve, RunStatus, Settle
+from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint
+from deuz_workers.core.messages import Message, ToolUsePart
+from deuz_workers.core.receipts import Receipt
+from deuz_workers.core.run import Run, Unsaved, turn_of
+
+
+class Draft:
+    """Reads like the run and may be changed; `finished` is the next run, the given one stays as it is."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._envelope: dict[str, Any] = {}
+        self._checkpoint: dict[str, Any] = {}
+        self._messages: tuple[Message, ...] = ()
+        self._journal: tuple[Mapping[str, object], ...] = run.unsaved.journal
+        self.status: RunStatus = run.envelope.status
+        self.receipts: Mapping[str, Receipt] = run.receipts
+        self.unsaved_receipts: tuple[tuple[Receipt, Receipt | None], ...] = run.unsaved.receipts
+        self.items: tuple[ItemRow, ...] = run.unsaved.items
+        self.reserve: Reserve | None = run.unsaved.reserve
+        self.settle: tuple[Settle, ...] = run.unsaved.settle
+        self.progress = run.unsaved.progress
+        self.retry_call_ids = run.retry_call_ids
+        self.inputs_given = run.inputs_given
+        self.due_in_ms: int | None = 0
+
+    @property
+    def envelope(self) -> AgentRunEnvelope:
+        """As the run came in; what was changed since is in `value` and `point`."""
+        return self._run.envelope
+
+    def value(self, name: str) -> Any:
+        """A field of the envelope as it is now."""
+        return self._envelope[name] if name in self._envelope else getattr(self._run.envelope, name)
+
+    def change(self, **fields: object) -> None:
+        self._envelope.update(fields)
+
+    def point(self, name: str) -> Any:
+        """A field of the loop checkpoint as it is now."""
+        return self._checkpoint[name] if name in self._checkpoint else getattr(self._run.envelope.checkpoint, name)
+
+    def move(self, **fields: object) -> None:
+        """Change the loop checkpoint."""
+        self._checkpoint.update(fields)
+
+    @property
+    def step(self) -> int:
+        return turn_of(self._run.envelope.run_kind, self.point("step"))
+
+    @property
+    def open_calls(self) -> tuple[ToolUsePart, ...]:
+        """Calls of the newest message, if it is a reply."""
+        newest = self._messages[-1] if self._messages else self._run.history[-1] if len(self._run.history) else None
+        return newest.tool_uses if newest is not None and newest.role == "assistant" else ()
+
+    def append(self, *messages: Message) -> None:
+        self._messages = (*self._messages, *messages)
+
+    def journal(self, kind: str, **detail: object) -> None:
+        """Details that are None are left out."""
+        record = {"type": kind, **{name: value for name, value in detail.items() if value is not None}}
+        self._journal = (*self._journal, record)
+
+    def unjournal(self, kind: str, step: int, call_id: str) -> None:
+        """Take an unsaved record back that a later one of the same commit says too."""
+
+        def is_it(record: Mapping[str, object]) -> bool:
+            return record["type"] == kind and record.get("step") == step and record.get("call_id") == call_id
+
+        self._journal = tuple(record for record in self._journal if not is_it(record))
+
+    def finished(self) -> Run:
+        run, before = self._run, self._run.envelope
+        checkpoint: LoopCheckpoint = replace(before.checkpoint, **self._checkpoint) if self._checkpoint else before.checkpoint
+        envelope: AgentRunEnvelope = replace(
+            before,
+            **self._envelope,
+            status=self.status,
+            checkpoint=checkpoint,
+            last_seq=before.last_seq + len(self._messages),
+            journal_seq=before.journal_seq + len(self._journal) - len(run.unsaved.journal),
+        )
+        unsaved = Unsaved(
+            messages=run.unsaved.messages + self._messages,
+            receipts=self.unsaved_receipts,
+            journal=self._journal,
+            items=self.items,
+            reserve=self.reserve,
+            settle=self.settle,
+            progress=self.progress,
+            any=True,
+        )
+        return Run(
+            envelope,
+            run.history.append(*self._messages),
+            self.receipts,
+            self.retry_call_ids,
+            self.inputs_given,
+            self.due_in_ms,
+            unsaved,
+        )
