@@ -10,7 +10,13 @@ from deuz_workers.store import SqlStore, open_store
 
 def store_of(settings: Settings) -> SqlStore:
     """The store that `database_url` names. Raises `ConfigurationError` for a URL that is not understood."""
-    return open_store(settings.database_url, ttl_ms=settings.lease_ttl_ms)
+    return open_store(
+        settings.database_url,
+        ttl_ms=settings.lease_ttl_ms,
+        max_connections=settings.db_pool_size,
+        prepare=settings.db_prepare,
+        synchronous=settings.sqlite_synchronous,
+    )
 
 
 def leases_of(settings: Settings) -> LeaseProvider:

@@ -38,8 +38,8 @@ class Settings(BaseSettings):
     """Connections to Postgres per process and event loop."""
     db_prepare: bool = True
     """Prepared statements; off for poolers that do not pass them on."""
-    sqlite_synchronous: Literal["NORMAL", "FULL"] = "NORMAL"
-    """FULL survives a power cut with the last commit; NORMAL may lose commits of the last moment then, and corrupts nothing."""
+    sqlite_synchronous: Literal["normal", "full"] = "normal"
+    """`full` keeps the last commits through a power cut; `normal` may lose them then, and corrupts nothing."""
 
     redis_url: str | None = Field(None, repr=False)
     leases_url: str | None = Field(None, repr=False)

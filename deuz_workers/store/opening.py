@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from deuz_workers.errors import ConfigurationError
@@ -12,14 +13,23 @@ from deuz_workers.store.sql_store import SqlStore
 MEMORY = "sqlite://:memory:"
 
 
-def open_store(url: str, *, ttl_ms: int = 30_000) -> SqlStore:
+def open_store(
+    url: str,
+    *,
+    ttl_ms: int = 30_000,
+    max_connections: int | None = None,
+    prepare: bool | None = None,
+    synchronous: Literal["normal", "full"] = "normal",
+) -> SqlStore:
     """A store that connects at its first use, once per process and event loop.
 
     `url`: ``postgresql://...`` (what libpq reads), ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or
     ``sqlite://:memory:``, which lives as long as the store and needs no migration. `ttl_ms`: TTL of leases.
+    `max_connections` and `prepare` are for Postgres, see `PostgresDialect`, `synchronous` for SQLite, see `SqliteDialect`.
     Raises `ConfigurationError` for any other URL.
     """
-    return SqlStore(dialect_of(url), ttl_ms=ttl_ms)
+    dialect = dialect_of(url, max_connections=max_connections, prepare=prepare, synchronous=synchronous)
+    return SqlStore(dialect, ttl_ms=ttl_ms)
 
 
 async def migrate(url: str) -> tuple[int, ...]:
@@ -35,20 +45,26 @@ async def migrate(url: str) -> tuple[int, ...]:
         await dialect.close()
 
 
-def dialect_of(url: str) -> Dialect:
+def dialect_of(
+    url: str,
+    *,
+    max_connections: int | None = None,
+    prepare: bool | None = None,
+    synchronous: Literal["normal", "full"] = "normal",
+) -> Dialect:
     """The dialect of a URL, not connected yet; only the driver that it needs is imported."""
     if url.startswith("sqlite:"):
         from deuz_workers.store.sqlite import SqliteDialect
 
         if url == MEMORY:
-            return SqliteDialect(None)
+            return SqliteDialect(None, synchronous=synchronous)
         path = url.removeprefix("sqlite:///")
         if path and path != url:
-            return SqliteDialect(path)
+            return SqliteDialect(path, synchronous=synchronous)
     elif url.startswith(("postgresql://", "postgres://")):
         from deuz_workers.store.postgres import PostgresDialect
 
-        return PostgresDialect(url)
+        return PostgresDialect(url, max_connections=max_connections, prepare=prepare)
     scheme = urlsplit(url).scheme or "none"
     raise ConfigurationError(
         f"a database URL of scheme '{scheme}' is not understood; use postgresql://..., sqlite:///path or {MEMORY}"

@@ -48,9 +48,10 @@ class PostgresDialect:
 
     name = "postgres"
 
-    def __init__(self, url: str, *, prepare: bool | None = None) -> None:
-        """`prepare`: None reads ``DEUZ_DB_PREPARE``."""
+    def __init__(self, url: str, *, max_connections: int | None = None, prepare: bool | None = None) -> None:
+        """`max_connections`: per process and event loop, None for `MAX_CONNECTIONS`. `prepare`: None reads ``DEUZ_DB_PREPARE``."""
         self._url = url
+        self._max_connections = max_connections or MAX_CONNECTIONS
         if prepare is None:
             prepare = os.environ.get("DEUZ_DB_PREPARE", "on").lower() not in ("off", "0", "false", "no")
         self._prepare_threshold = PREPARE_AFTER if prepare else None
@@ -124,7 +125,7 @@ class PostgresDialect:
                     "application_name": "deuz_workers",
                 },
                 min_size=0,
-                max_size=MAX_CONNECTIONS,
+                max_size=self._max_connections,
                 timeout=CONNECT_TIMEOUT_S,
                 reconnect_timeout=CONNECT_TIMEOUT_S,
                 configure=_configure,
