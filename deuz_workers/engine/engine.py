@@ -15,7 +15,7 @@ from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
-from deuz_workers.engine.leg import Leg, LegEnd
+from deuz_workers.engine.loop import Loop, LoopEnd
 from deuz_workers.engine.stop import Stop
 from deuz_workers.errors import (
     CheckpointVersionError,
@@ -30,7 +30,7 @@ from deuz_workers.ports.store import Loaded
 log = logging.getLogger(__name__)
 
 StepEnd = (
-    LegEnd
+    LoopEnd
     | Literal[
         "idle",
         "held",
@@ -190,10 +190,10 @@ class Engine:
         committer = Committer(
             gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost"
         )
-        leg = Leg(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
+        loop = Loop(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
         end: StepEnd = "over"
         try:
-            end = await leg.advance(gear.settings.step_turns)
+            end = await loop.advance(gear.settings.step_turns)
         except StepOver as over:
             log.info("step_over run=%s why=%s", run_id, over.why)
         except StoreUnavailableError:
@@ -202,7 +202,7 @@ class Engine:
             log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, _place(error))
             await gear.store.record_unclean_end(head.rid, committer.run.envelope.revision, self._back_off_ms(head.attempts))
             end = "crashed"
-        bells.extend(leg.bells)
+        bells.extend(loop.bells)
         await self._after(head, committer, end, bells)
         return end
 

@@ -1,4 +1,7 @@
-"""One executor's work on one run under one lease: carries out what `decide` orders until the turn is over."""
+"""The loop: one executor's work on one run under one lease, carrying out what `decide` orders until the turn is over.
+
+Streaming, embedded and Celery are this loop with other hands.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +54,13 @@ from deuz_workers.ports.definition import AgentDefinition, ReducerContext, Reduc
 
 log = logging.getLogger(__name__)
 
-LegEnd = Literal["turn", "waiting", "suspended", "ended", "parked", "drained"]
+LoopEnd = Literal["turn", "waiting", "suspended", "ended", "parked", "drained"]
 MARGIN_MS = 60_000
 """A lease is vouched for this much longer than the call it is held for, so that the outcome can be saved."""
 
 
 @dataclass(slots=True)
-class Leg:
+class Loop:
     """Advances one run. `stop` tells from outside that the lease is lost, the run cancelled or the worker draining."""
 
     gear: Gear
@@ -86,7 +89,7 @@ class Leg:
             self._folded = known = (self.committer.run, self.carried, folded)
         return known[2]
 
-    async def advance(self, turns: int) -> LegEnd:
+    async def advance(self, turns: int) -> LoopEnd:
         """Go on until `turns` turns are answered, or nothing more can be done now.
 
         Raises `StepOver` when the run is somebody else's, and store errors.
@@ -114,7 +117,7 @@ class Leg:
             if end is not None:
                 return end
 
-    async def _carry_out(self, effect: Effect, run: Run) -> LegEnd | None:
+    async def _carry_out(self, effect: Effect, run: Run) -> LoopEnd | None:
         match effect:
             case GatherInputs():
                 assert self.head.swarm_rid is not None
@@ -163,7 +166,7 @@ class Leg:
             return Finish(Finished("stopped", "start-before-passed"))
         return None
 
-    async def _call_model(self, effect: CallModel, run: Run) -> LegEnd | None:
+    async def _call_model(self, effect: CallModel, run: Run) -> LoopEnd | None:
         assert isinstance(self.definition, AgentDefinition)
         self._check_may_start()
         call = ModelCall(self.gear, self.definition, run, effect, self.bindings)
@@ -185,7 +188,7 @@ class Leg:
         await self._commit()
         return "drained"
 
-    async def _run_calls(self, effect: RunCalls, run: Run) -> LegEnd | None:
+    async def _run_calls(self, effect: RunCalls, run: Run) -> LoopEnd | None:
         self._check_may_start()
         if isinstance(self.definition, ReducerDefinition):
             await self._reduce(self.definition)
@@ -241,7 +244,7 @@ class Leg:
         finally:
             self.stop.forget(signal)
 
-    async def _park(self, unknown: int) -> LegEnd:
+    async def _park(self, unknown: int) -> LoopEnd:
         """Take the run out of the schedule; the stored record stays as it is (REC-001, REC-014)."""
         envelope = self.committer.run.envelope
         if not await self.gear.store.park(envelope.rid, envelope.revision, "tool-reconciliation-required"):
@@ -249,7 +252,7 @@ class Leg:
         log.warning("run_parked run=%s unknown_effects=%d", envelope.run_id, unknown)
         return "parked"
 
-    async def _conduct(self, run: Run) -> LegEnd:
+    async def _conduct(self, run: Run) -> LoopEnd:
         conducted = await conduct_swarm(self.gear, run)
         self.bells.extend(conducted.bells)
         await self._commit(Waited() if conducted.ending is None else conducted.ending)
