@@ -17,6 +17,7 @@ import weakref
 from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -191,7 +192,8 @@ def check_base_url(base_url: str) -> str:
     """The URL without a slash at its end. Raises: `ConfigurationError`, naming what is wrong without repeating the URL."""
     try:
         url = httpx.URL(base_url)
-    except httpx.InvalidURL:
+        _ = urlsplit(base_url).port  # refuses brackets and ports that the line above lets pass
+    except (httpx.InvalidURL, ValueError):
         raise ConfigurationError("base_url is no URL; it looks like https://host/v1") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigurationError("base_url needs a scheme and a host; it looks like https://host/v1")

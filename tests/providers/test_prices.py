@@ -1,0 +1,104 @@
+"""Prices, the bound of a reservation, and models by name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from deuz_workers.core.estimate import DEFAULT_OUTPUT_TOKENS, tool_bytes, usage_bound
+from deuz_workers.core.history import History
+from deuz_workers.core.messages import user
+from deuz_workers.core.usage import Usage
+from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.model import ModelRequest, ToolSpec
+from deuz_workers.providers import ChatCompletionsModel, MockModel, Price, PriceList, model_from_name
+
+USED = Usage(1_000, 1_000, cached_tokens=500)
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-4.1", "openai:gpt-4.1-2025-04-14"])
+def test_a_listed_model_has_its_price(model: str) -> None:
+    """Dated names are priced like the model; cached input is cheaper. Prices per million: 2, 0.5 cached, 8 dollars."""
+    assert PriceList().cost_micros(model, USED) == 500 * 2 + 500 // 2 + 1_000 * 8
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["openai:no-such-model", "compatible:gpt-4.1", "vllm:gpt-4.1", "mock:scripted", "gpt-4.1", "openai:", ":gpt-4.1", ""],
+)
+def test_an_unknown_price_is_none(model: str) -> None:
+    """Neither zero nor the price of a model that is called alike elsewhere."""
+    assert PriceList().cost_micros(model, USED) is None
+
+
+def test_the_application_knows_better() -> None:
+    """Its own prices come before the tables, one model before its provider; fractions are rounded up."""
+    prices = PriceList({"openai:gpt-4.1": Price(1, 2, 0.1), "ollama:*": Price(0, 0), "ollama:big": Price(0.1, 0)})
+    assert prices.cost_micros("openai:gpt-4.1", USED) == 500 + 50 + 2_000
+    assert prices.cost_micros("ollama:small", USED) == 0
+    assert prices.cost_micros("ollama:big", Usage(10, 7)) == 1
+    assert prices.cost_micros("ollama:big", Usage(11, 7)) == 2
+    assert prices.cost_micros("openai:gpt-4.1-mini", USED) == 500 * 4 // 10 + 500 // 10 + 1_000 * 16 // 10
+
+
+def test_the_bound_covers_text_and_answer() -> None:
+    """A token for three bytes of UTF-8, so a Chinese character counts as a whole one, and the answer that may come."""
+    short, chinese = History([user("abc" * 100)]), History([user("中" * 100)])
+    assert short.size_bytes == chinese.size_bytes
+    bound = usage_bound(chinese.size_bytes, 50)
+    assert bound.input_tokens >= 100
+    assert (bound.output_tokens, bound.total_tokens) == (50, bound.input_tokens + 50)
+    assert usage_bound(0, None).output_tokens == DEFAULT_OUTPUT_TOKENS
+    spec = ToolSpec("add", "Adds é.", {"type": "object"})
+    assert tool_bytes([spec, spec]) == 2 * tool_bytes([spec]) > 2 * len("addAdds é.")
+
+
+def test_models_by_name() -> None:
+    """The prefix says which server, the rest which model."""
+    assert model_from_name("openai:gpt-4.1").name == "openai:gpt-4.1"
+    assert model_from_name("ollama:qwen3:8b").name == "ollama:qwen3:8b"
+    assert model_from_name("compatible:m", base_url="http://localhost:8000/v1/", api_key="k").name == "compatible:m"
+    assert model_from_name("compatible:m", base_url="http://h/v1", provider="vllm").name == "vllm:m"
+
+
+@pytest.mark.parametrize("name", ["gpt-4.1", "nobody:gpt", "openai:", "", "compatible:m"])
+def test_a_name_that_means_no_model(name: str) -> None:
+    """A typed error that tells what can be written instead."""
+    with pytest.raises(ConfigurationError, match=r"write one of openai:MODEL|pass base_url="):
+        model_from_name(name)
+
+
+async def test_the_server_runs_as_a_command(tmp_path: Path) -> None:
+    """It prints its URL, serves the script it is given, and ends at a SIGTERM."""
+    (tmp_path / "script_of_test.py").write_text(
+        "from deuz_workers.providers.script import call\nSCRIPT = [call('add', a=1), 'done']\n"
+    )
+    root = Path(__file__).parent.parent.parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(tmp_path)])}
+    for arguments, text, name in (([], "You said: hi", None), (["--script", "script_of_test:SCRIPT"], "", "add")):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "deuz_workers.testing.model_server",
+            *arguments,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        base_url = (await process.stdout.readline()).decode().strip()
+        model = ChatCompletionsModel("m", base_url)
+        got = await model.call(ModelRequest("r", (user("hi"),), timeout_ms=20_000))
+        assert got.message.text == text
+        assert [use.name for use in got.message.tool_uses] == ([name] if name else [])
+        await model.close()
+        process.terminate()
+        assert await process.wait() == 0
+
+
+def test_the_scripted_model_is_a_model() -> None:
+    """Its name has the same form, so that prices can be given for it."""
+    assert PriceList({MockModel([]).name: Price(1, 1)}).cost_micros(MockModel([]).name, Usage(10, 5)) == 15

@@ -1,0 +1,127 @@
+"""A script means the same, played by the scripted model or served over HTTP to a provider model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+
+from deuz_workers.core.messages import Message, ToolResultPart, message, user
+from deuz_workers.core.usage import Usage
+from deuz_workers.errors import (
+    ModelAuthenticationError,
+    ModelError,
+    ModelRateLimitedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+from deuz_workers.ports.model import Model, ModelReply, ModelRequest
+from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.mock import MockModel
+from deuz_workers.providers.retry import RetryPolicy
+from deuz_workers.providers.script import Entry, attempts, call, calls, fails, raw_call, reply
+from deuz_workers.testing.model_server import ModelServer
+
+REPLIES: list[Entry] = [
+    "plain text",
+    calls(call("add", a=1, b=2)),
+    calls(call("add", a=1), call("add", a=2), text="in parallel"),
+    calls(call("a").without_id(), call("b").without_id()),
+    calls(call("a").with_id("x"), call("b").with_id("x")),
+    raw_call("add", '{"a": '),
+    reply("cut", finish_reason="length"),
+    reply("no", finish_reason="content_filter"),
+    reply("nobody counted", usage=None),
+    reply("counted", usage=Usage(3, 4, 2, 1, cost_micros=None)),
+    reply("a\u0000b \N{GRINNING FACE}", fragments=["a\u0000", "b ", "\N{GRINNING FACE}"]),
+    reply(""),
+    call("last", nested={"list": [1, None, 2.5, True], "text": "é"}),
+]
+
+
+@pytest.fixture(params=["scripted", "streamed", "whole"])
+async def model(request: pytest.FixtureRequest) -> AsyncGenerator[Model]:
+    """A model that plays `REPLIES`, in each of three ways."""
+    if request.param == "scripted":
+        yield MockModel(REPLIES)
+        return
+    with ModelServer(REPLIES) as server:
+        made = ChatCompletionsModel("scripted", server.base_url, provider="mock", stream=request.param == "streamed")
+        yield made
+        await made.close()
+
+
+def answered(turn: Message) -> tuple[Message, ...]:
+    """The turn as the engine keeps it, with a call id for every call, and the results that follow it."""
+    uses = iter([replace(use, call_id=f"c{place}", provider_call_id=use.call_id) for place, use in enumerate(turn.tool_uses)])
+    kept = Message("assistant", tuple(next(uses) if part in turn.tool_uses else part for part in turn.parts))
+    results = tuple(ToolResultPart(use.call_id, use.name, "ok") for use in kept.tool_uses)
+    return (kept, message("tool", results)) if results else (kept,)
+
+
+@pytest.mark.spec("DEP-003")
+async def test_the_replies_are_the_same(model: Model) -> None:
+    """A whole conversation: same messages, ids, finish reasons, usage and names, with fragments that add up to the text."""
+    expected = MockModel(REPLIES)
+    history: tuple[Message, ...] = (user("hi"),)
+    for _ in REPLIES:
+        heard: list[str] = []
+        request = ModelRequest("r", history, timeout_ms=20_000)
+        got = await model.call(request, heard.append)
+        assert plain(got) == plain(await expected.call(request))
+        assert "".join(heard) == got.message.text
+        history += answered(got.message)
+    assert model.name == expected.name
+
+
+def plain(given: ModelReply) -> ModelReply:
+    """Without the provider's private metadata, which no result shows."""
+    parts = tuple(replace(use, provider={}) for use in given.message.tool_uses)
+    others = tuple(part for part in given.message.parts if part not in given.message.tool_uses)
+    return replace(given, message=Message("assistant", (*others, *parts)))
+
+
+@pytest.mark.spec("DEP-003")
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelRateLimitedError("x", retry_after_ms=1_500),
+        ModelAuthenticationError("x"),
+        ModelRequestError("x"),
+        ModelUnavailableError("x", billed="no"),
+        ModelUnavailableError("x"),
+        ModelTimeoutError("x"),
+        ModelResponseError("x"),
+    ],
+    ids=lambda error: f"{type(error).__name__}-{error.billed}",
+)
+async def test_the_errors_are_the_same(error: ModelError) -> None:
+    """A scripted error has the same type, the same word about the bill and the same wait over HTTP."""
+    request = ModelRequest("r", (user("hi"),), timeout_ms=200)
+    with ModelServer([fails(error)]) as server:
+        served = ChatCompletionsModel("m", server.base_url, retry=RetryPolicy(max_retries=0))
+        with pytest.raises(ModelError) as caught:
+            await served.call(request)
+        await served.close()
+    with pytest.raises(ModelError) as scripted:
+        await MockModel([fails(error)]).call(request)
+    for raised in (caught.value, scripted.value):
+        assert (type(raised), raised.billed, raised.retry_after_ms) == (type(error), error.billed, error.retry_after_ms)
+
+
+async def test_a_stream_that_breaks_off_is_heard_until_then() -> None:
+    """Both deliver the fragments before the failure, and then fail alike."""
+    script: list[Entry] = [attempts(fails(ModelUnavailableError("cut"), after=["he", "ll"]), "hello")]
+    with ModelServer(script) as server:
+        served = ChatCompletionsModel("m", server.base_url)
+        for model in (served, MockModel(script)):
+            heard: list[str] = []
+            with pytest.raises(ModelUnavailableError):
+                await model.call(ModelRequest("r", (user("hi"),), timeout_ms=20_000), heard.append)
+            assert heard == ["he", "ll"]
+            again = await model.call(ModelRequest("r", (user("hi"),), timeout_ms=20_000, attempt=2))
+            assert again.message.text == "hello"
+        await served.close()
