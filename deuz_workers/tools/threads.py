@@ -87,6 +87,8 @@ class _Pool:
     threads: int = 0
     """Threads that take calls: idle, or running one that somebody waits for."""
     idle: int = 0
+    """Threads that take a call next. One counts from before its last outcome is delivered, so that calls one after the other
+    need one thread."""
     started: int = 0
     abandoned: Counter[str] = field(default_factory=lambda: Counter[str]())
 
@@ -103,6 +105,7 @@ class _Pool:
         name = f"deuz-tool-{self.depth}-{self.started}"
         threading.Thread(target=self._work, args=(name,), name=name, daemon=True).start()
         self.threads += 1
+        self.idle += 1
 
     def _work(self, name: str) -> None:
         thread = threading.current_thread()
@@ -119,7 +122,6 @@ class _Pool:
     def _take(self) -> _Call | None:
         """The next call; None when there was none for a while and the thread may end."""
         with self.changed:
-            self.idle += 1
             found = self.changed.wait_for(lambda: self.queue, IDLE_MS / 1000)
             self.idle -= 1
             if not found:
@@ -135,6 +137,7 @@ class _Pool:
             is_awaited = call.state == "running"
             call.state = "done"
             if is_awaited:
+                self.idle += 1
                 return True
             self.abandoned[call.label] -= 1
             self.abandoned += Counter()  # drops zeroes
