@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.core.change import Bell
-from deuz_workers.ports.runtime import Ids
+from deuz_workers.engine.system_clock import SystemClock
+from deuz_workers.ports.runtime import Clock, Ids
 
 if TYPE_CHECKING:
     from kombu import Connection, Producer
@@ -27,9 +28,24 @@ CONNECT_TIMEOUT_S = 2
 log = logging.getLogger(__name__)
 
 
+PREFIX = "deuz."
+TELL_AGAIN_MS = 10_000
+"""Doorbells that get lost while the broker is away are counted, and logged this often at most."""
+
+
 def broker_queue(queue: str) -> str:
     """Name at the broker of a queue of ours; the prefix keeps it apart from queues of other applications."""
-    return f"deuz.{queue}"
+    return f"{PREFIX}{queue}"
+
+
+def local_queue(name: str) -> str:
+    """Our name of a queue at the broker."""
+    return name.removeprefix(PREFIX)
+
+
+def broker_priority(priority: int) -> int:
+    """Of a run's priority (-100 to 100, higher first) as kombu's Redis transport orders its lists: 0, 3 and 6, lowest first."""
+    return 3 if priority == 0 else 0 if priority > 0 else 6
 
 
 class SilentBell:
@@ -44,6 +60,8 @@ class _Process:
     thread: ThreadPoolExecutor
     connection: Connection | None = None
     producer: Producer | None = None
+    lost: int = 0
+    told_ms: int | None = None
 
 
 class BrokerBell:
@@ -52,9 +70,11 @@ class BrokerBell:
     Never raises: a broker that cannot be reached is logged as `bell_lost`, and the sweep rings again.
     """
 
-    def __init__(self, url: str, ids: Ids) -> None:
+    def __init__(self, url: str, ids: Ids, clock: Clock) -> None:
+        """`url` as Celery spells it."""
         self._url = url
         self._ids = ids
+        self._clock = clock
         self._processes: dict[int, _Process] = {}
 
     async def ring(self, bells: Sequence[Bell]) -> None:
@@ -86,7 +106,7 @@ class BrokerBell:
             except Exception as error:  # noqa: BLE001 - every transport has errors of its own, and none may end a step
                 self._disconnect(process)
                 if is_last:
-                    log.warning("bell_lost count=%d error=%s", len(bells), type(error).__name__)
+                    self._tell(process, len(bells), error)
             else:
                 return
 
@@ -112,6 +132,7 @@ class BrokerBell:
             "argsrepr": "(...)",
             "kwargsrepr": "{}",
             "origin": "deuz",
+            "agent": bell.agent,  # for people who watch the workers; nothing is decided by it
         }
         producer.publish(
             body,
@@ -119,9 +140,17 @@ class BrokerBell:
             routing_key=broker_queue(bell.queue),
             headers=headers,
             serializer="json",
+            priority=broker_priority(bell.priority),
             correlation_id=task_id,
             retry=False,
         )
+
+    def _tell(self, process: _Process, lost: int, error: Exception) -> None:
+        process.lost += lost
+        now_ms = self._clock.monotonic_ms()
+        if process.told_ms is None or now_ms - process.told_ms >= TELL_AGAIN_MS:
+            log.warning("bell_lost count=%d error=%s", process.lost, type(error).__name__)
+            process.lost, process.told_ms = 0, now_ms
 
     def _connect(self, process: _Process) -> Producer:
         from kombu import Connection
@@ -139,4 +168,4 @@ class BrokerBell:
 
 
 def bell_of(broker_url: str | None, ids: Ids) -> BrokerBell | SilentBell:
-    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids)
+    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids, SystemClock())

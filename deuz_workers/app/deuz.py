@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
+from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
+from deuz_workers.app.connections import leases_of, store_of
+from deuz_workers.app.conversation import Content, GivenMessage
+from deuz_workers.app.handle import Handle
+from deuz_workers.app.loop_thread import LOOP
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
 from deuz_workers.app.settings import Settings
-from deuz_workers.engine.system_clock import SystemIds
+from deuz_workers.core.envelope import AgentRunEnvelope
+from deuz_workers.core.usage import Budget
+from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
-from deuz_workers.ports.runtime import Doorbell, Ids
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.runtime import Clock, Doorbell, Ids
+from deuz_workers.ports.store import RunStore
 from deuz_workers.providers.prices import Price, PriceList
 
 T = TypeVar("T")
@@ -46,20 +58,112 @@ class Deuz:
         )
         self.agents: Mapping[str, Agent] = {agent.name: agent for agent in given}
         self.prices = PriceList(prices)
+        self.clock: Clock = SystemClock()
+        self.ids: Ids = SystemIds(self.clock)
         self._settings = settings
 
+    # -- clients -------------------------------------------------------------------------------------------------------
+
     @cached_property
-    def ids(self) -> Ids:
-        return SystemIds()
+    def aio(self) -> AsyncClient:
+        """The same functions for code on an event loop."""
+        return AsyncClient(self, Access(self.store, self.doorbell, self._leases_if_any(), self.clock))
+
+    def enqueue(
+        self,
+        agent: str | Agent,
+        prompt: Content | None = None,
+        *,
+        messages: Iterable[GivenMessage] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        start_at: Moment | None = None,
+        deadline: Moment | None = None,
+        start_before: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        on_conflict: OnConflict = "return",
+        connection: Any = None,
+    ) -> Handle:
+        """The run is a row, and a worker was asked to look; returns at once. See `AsyncClient.enqueue` for all of it.
+
+        With `connection`, an open psycopg connection of yours, the row is part of your transaction.
+        """
+        if inspect.iscoroutinefunction(getattr(connection, "execute", None)):
+            raise ConfigurationError("an async connection belongs to its own loop: await app.aio.enqueue(..., connection=...)")
+        return Handle(
+            LOOP.run(
+                self.aio.enqueue(
+                    agent,
+                    prompt,
+                    messages=messages,
+                    run_id=run_id,
+                    idempotency_key=idempotency_key,
+                    scope=scope,
+                    start_at=start_at,
+                    deadline=deadline,
+                    start_before=start_before,
+                    tags=tags,
+                    queue=queue,
+                    priority=priority,
+                    budget=budget,
+                    on_conflict=on_conflict,
+                    connection=connection,
+                )
+            )
+        )
+
+    def handle(self, run_id: str, scope: str = "default") -> Handle:
+        """Of a run that exists; nothing is looked up yet."""
+        return Handle(self.aio.handle(run_id, scope))
+
+    def inspect(self, run_id: str, scope: str = "default") -> AgentRunEnvelope:
+        """The stored record of a run as it is. Raises `RunNotFoundError`, `CheckpointVersionError`."""
+        return self.handle(run_id, scope).envelope()
+
+    # -- what it works with --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> Settings:
+        return self._settings or Settings()
+
+    @cached_property
+    def store(self) -> RunStore:
+        """Connects at its first use in each process and loop."""
+        return store_of(self.settings)
+
+    @cached_property
+    def leases(self) -> LeaseProvider:
+        """Connects at its first use in each process and loop. Raises `ConfigurationError` where no provider is set."""
+        return leases_of(self.settings)
 
     @cached_property
     def doorbell(self) -> Doorbell:
         """Rings the workers of this application; usable from any process and loop."""
         return bell_of(self.settings.broker, self.ids)
 
-    @cached_property
-    def settings(self) -> Settings:
-        return self._settings or Settings()
+    async def aclose(self) -> None:
+        """Connections of this process and the running loop are closed; the next call would open new ones.
+
+        What a database in memory held is gone.
+        """
+        for name in ("leases", "store"):
+            if name in self.__dict__:
+                await self.__dict__[name].close()
+
+    def close(self) -> None:
+        """Connections of the synchronous functions are closed."""
+        LOOP.run(self.aclose())
+
+    def _leases_if_any(self) -> LeaseProvider | None:
+        """A producer needs none: without, a cancel only takes effect a little later."""
+        try:
+            return self.leases
+        except ConfigurationError:
+            return None
 
 
 def _checked(given: Iterable[T], kind: type[T], what: str) -> list[T]:

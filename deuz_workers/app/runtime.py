@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
-from deuz_workers.app.connections import leases_of, store_of
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
-from deuz_workers.engine.system_clock import SystemClock, SystemIds
+from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink
 from deuz_workers.ports.store import RunStore
@@ -40,15 +38,14 @@ class Runtime:
         sink: LiveSink | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        settings: EngineSettings | None = None,
     ) -> None:
-        """What is not given comes from `app.settings`, and is closed with the runtime; what is given is the caller's."""
+        """What is not given is the application's."""
         self._app = app
-        self._own_store = store_of(app.settings) if store is None else None
-        self._own_leases = leases_of(app.settings) if leases is None else None
-        clock = clock or SystemClock()
-        self.store: RunStore = store or self._own_store  # pyright: ignore[reportAttributeAccessIssue] - one of them is there
-        self.leases: LeaseProvider = leases or self._own_leases  # pyright: ignore[reportAttributeAccessIssue] - the same
-        settings = app.settings.engine
+        clock = clock or app.clock
+        self.store: RunStore = store or app.store
+        self.leases: LeaseProvider = leases or app.leases
+        settings = settings or app.settings.engine
         self.heartbeat = Heartbeat(self.leases, settings.lease_ttl_ms, clock)
         self.gear = Gear(
             store=self.store,
@@ -57,7 +54,7 @@ class Runtime:
             registry=app.registry,
             doorbell=doorbell,
             clock=clock,
-            ids=ids or SystemIds(clock),
+            ids=ids or app.ids,
             prices=app.prices,
             sink=sink or Silence(),
             settings=settings,
@@ -74,12 +71,10 @@ class Runtime:
         self.heartbeat.watch(asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """The heartbeat has ended, connections of this runtime are closed; steps must have ended before."""
+        """The heartbeat has ended, and models hold no connection; steps must have ended before.
+
+        Store and leases stay the application's: `Deuz.aclose` closes their connections.
+        """
         await asyncio.to_thread(self.heartbeat.stop)
         for agent in self._app.registry.agents:
             await agent.model.close()
-        async with contextlib.AsyncExitStack() as stack:
-            if self._own_leases is not None:
-                stack.push_async_callback(self._own_leases.close)
-            if self._own_store is not None:
-                stack.push_async_callback(self._own_store.close)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from deuz_workers.embedded.urls import broker_url as celery_spelling
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.errors import ConfigurationError
 
@@ -109,8 +110,9 @@ class Settings(BaseSettings):
 
     @property
     def broker(self) -> str | None:
-        """URL of the broker; None: nobody is rung."""
-        return self.broker_url or self.redis_url
+        """URL of the broker as Celery spells it; None: nobody is rung."""
+        given = self.broker_url or self.redis_url
+        return None if given is None else celery_spelling(given)
 
     @property
     def leases(self) -> str:

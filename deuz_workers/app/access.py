@@ -1,0 +1,70 @@
+"""What a client works with: the store, and how to make workers look."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deuz_workers.core.change import Bell, Head
+from deuz_workers.core.names import run_lease_key
+from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.runtime import Clock, Doorbell
+from deuz_workers.ports.store import RunStore
+
+log = logging.getLogger(__name__)
+
+FIRST_POLL_MS, LONGEST_POLL_MS = 5, 250
+"""A waiting handle asks the store after 5 ms, then ever less often: four indexed reads a second for long runs."""
+POLL_GROWTH = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    store: RunStore
+    doorbell: Doorbell
+    leases: LeaseProvider | None
+    """None: a cancel is seen at the run's next commit, not in the middle of a model call."""
+    clock: Clock
+
+    async def head(self, scope: str, run_id: str) -> Head:
+        """Raises `RunNotFoundError`."""
+        head = await self.store.head(scope, run_id)
+        if head is None:
+            raise not_found(scope, run_id)
+        return head
+
+    async def ring(self, bells: Iterable[Bell | None]) -> None:
+        """Make workers look, as far as they can be reached; the sweep finds the rest."""
+        given = [bell for bell in bells if bell is not None]
+        if given:
+            await self.doorbell.ring(given)
+
+    async def point_at_cancel(self, scope: str, run_id: str) -> None:
+        """Tell the holder of the run, if there is one, that its inbox holds a cancel."""
+        if self.leases is None:
+            return
+        try:
+            await self.leases.signal(run_lease_key(scope, run_id), "cancel")
+        except LeaseStoreUnavailableError as error:
+            log.warning("cancel_unsignalled run=%s error=%s", run_id, error.code)
+
+
+class Pauses:
+    """Ever longer waits between two looks at the store."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_ms: float = FIRST_POLL_MS
+
+    async def wait(self, least_ms: float = 0) -> None:
+        await self._clock.sleep_ms(round(max(self._next_ms, least_ms)))
+        self._next_ms = min(self._next_ms * POLL_GROWTH, LONGEST_POLL_MS)
+
+    def start_again(self) -> None:
+        self._next_ms = FIRST_POLL_MS
+
+
+def not_found(scope: str, run_id: str) -> RunNotFoundError:
+    return RunNotFoundError(f"there is no run {run_id!r} in scope {scope!r}; check both", run_id=run_id)

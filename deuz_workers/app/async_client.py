@@ -1,0 +1,86 @@
+"""Starting and finding runs, for code on an event loop: `app.aio`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from deuz_workers.app.access import Access
+from deuz_workers.app.agent import Agent
+from deuz_workers.app.async_handle import AsyncHandle
+from deuz_workers.app.conversation import Content, GivenMessage
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
+from deuz_workers.core.change import Bell
+from deuz_workers.core.usage import Budget
+from deuz_workers.ports.store import NewRun
+
+if TYPE_CHECKING:
+    from deuz_workers.app.deuz import Deuz
+
+
+class AsyncClient:
+    """Clients hold no connection of their own and may be used from any loop of the process."""
+
+    def __init__(self, app: Deuz, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def enqueue(
+        self,
+        agent: str | Agent,
+        prompt: Content | None = None,
+        *,
+        messages: Iterable[GivenMessage] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        start_at: Moment | None = None,
+        deadline: Moment | None = None,
+        start_before: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        on_conflict: OnConflict = "return",
+        connection: Any = None,
+    ) -> AsyncHandle:
+        """The run is a row, and a worker was asked to look; returns at once.
+
+        Args:
+            agent: its name; an app without agents may name any.
+            prompt, messages: what the run starts from, exactly one of them.
+            run_id: unique over all scopes; None makes one. idempotency_key: unique per scope. Asking again for the same under
+                either gives the run that is there.
+            start_at, deadline, start_before: a datetime with a zone, or a timedelta from now by the database's clock.
+            queue: None: the agent's. priority: -100 to 100, higher first.
+            budget: what the run may spend; None: the agent's.
+            on_conflict: `reject` raises although the run that is there was asked for the same.
+            connection: a psycopg connection in whose transaction the row is written. It is visible after your commit; the
+                sweep finds it within a second, or you ring: `await handle.ring()`.
+
+        Raises: UnknownAgentError, ConfigurationError; RunExistsError, the key or id belongs to another request;
+        ScopeMismatchError; StoreUnavailableError, MigrationMissingError, SchemaTooNewError. Nothing was written then; after
+        StoreUnavailableError nobody knows, and asking again under the same key is safe.
+        """
+        options = Options(
+            run_id, idempotency_key, scope, start_at, deadline, start_before, tags, queue, priority, budget, on_conflict
+        )
+        name = agent if isinstance(agent, str) else agent.name
+        self._app.registry.check_agent(name)
+        asked = agent_run(self._app.ids, name, self._app.agents.get(name), prompt=prompt, messages=messages, options=options)
+        return await self._create(asked, options, connection)
+
+    def handle(self, run_id: str, scope: str = "default") -> AsyncHandle:
+        """Of a run that exists; nothing is looked up yet."""
+        return AsyncHandle(self._access, scope, run_id)
+
+    async def _create(self, asked: NewRun, options: Options, connection: Any) -> AsyncHandle:
+        created = await self._access.store.create(asked, connection=connection)
+        check_created(asked, created, options)
+        if created.created and connection is None and asked.start is None:
+            await self._access.ring([bell_of(asked)])
+        return self.handle(created.run_id, created.scope)
+
+
+def bell_of(run: NewRun) -> Bell:
+    return Bell(run.scope, run.run_id, run.queue, 0, run.priority, run.agent)

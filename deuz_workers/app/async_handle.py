@@ -1,0 +1,168 @@
+"""A started run as seen from outside: wait for it, watch it, answer it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from deuz_workers.app.access import Access, Pauses, not_found
+from deuz_workers.app.results import (
+    AgentResult,
+    PendingApproval,
+    has_report,
+    listed_status,
+    pending_approvals,
+    result_of,
+)
+from deuz_workers.core.change import FINAL, Bell, RunStatus
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
+from deuz_workers.errors import ResultTimeoutError, StoreError
+from deuz_workers.ports.store import JournalRow
+
+EVENTS_PER_READ = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """One row of a run's journal; `seq` is the cursor to go on from."""
+
+    seq: int
+    type: str
+    at_ms: int
+    """Unix time in milliseconds by the store's clock."""
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of an answer. `stored` False: the item had one already, `winner`, and keeps it."""
+
+    stored: bool
+    open_items: int
+    winner: Mapping[str, object] | None = None
+
+
+class AsyncHandle:
+    """Refers to a run by scope and id; any number of them may exist, in any process."""
+
+    def __init__(self, access: Access, scope: str, run_id: str) -> None:
+        self._access = access
+        self.scope = scope
+        self.run_id = run_id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.scope}/{self.run_id}>"
+
+    async def status(self) -> RunStatus:
+        """As listings show it. Raises `RunNotFoundError`."""
+        return listed_status(await self._access.head(self.scope, self.run_id))
+
+    async def result(self, timeout: float | None = None) -> AgentResult[Any]:
+        """Wait until the run has something to report: its end, a suspension, or an effect that nobody knows (RES-019).
+
+        `timeout` in seconds; None waits for ever. Raises `RunNotFoundError`; `ResultTimeoutError`, and the run goes on.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wait_for_report()
+        except TimeoutError:
+            raise self._too_late(timeout) from None
+        loaded = await self._access.store.load(self.scope, self.run_id)
+        if loaded is None:
+            raise not_found(self.scope, self.run_id)
+        return result_of(loaded)
+
+    async def events(self, after: int = 0, *, follow: bool = True) -> AsyncIterator[RunEvent]:
+        """The run's journal after `after`, in order and without gaps, as it is written; ends with the run.
+
+        `follow` False: ends with what is there now.
+        """
+        store, pauses = self._access.store, Pauses(self._access.clock)
+        while True:
+            is_over = (await self._access.head(self.scope, self.run_id)).status in FINAL
+            rows = await store.journal(self.scope, self.run_id, after, EVENTS_PER_READ)
+            for row in rows:
+                after = row.seq
+                yield _event(row)
+            if len(rows) == EVENTS_PER_READ:
+                continue
+            if is_over or not follow:
+                return
+            if rows:
+                pauses.start_again()
+            await pauses.wait()
+
+    async def envelope(self) -> AgentRunEnvelope:
+        """The stored record as it is, for inspection. Raises `RunNotFoundError`, `CheckpointVersionError`."""
+        return decode_envelope(await self._access.head(self.scope, self.run_id))
+
+    async def cancel(self, reason: str | None = None) -> bool:
+        """Ask for the run's end; it reads `stopped` / `aborted` soon after. False: it has ended before.
+
+        A running tool is told by its signal and is waited for. Raises `RunNotFoundError`.
+        """
+        body = encode({} if reason is None else {"reason": reason})
+        noted = await self._access.store.add_note(self.scope, self.run_id, "cancel", body)
+        if noted is None:
+            await self._access.head(self.scope, self.run_id)
+            return False
+        await self._access.point_at_cancel(self.scope, self.run_id)
+        await self._access.ring([noted.bell])
+        return True
+
+    async def ring(self) -> None:
+        """Make a worker look now: after the commit of a transaction that the run was enqueued in."""
+        head = await self._access.head(self.scope, self.run_id)
+        await self._access.ring([Bell(head.scope, head.run_id, head.queue, head.revision, head.priority, head.agent)])
+
+    async def pending(self) -> tuple[PendingApproval, ...]:
+        """Calls that wait for a person now."""
+        return pending_approvals(await self._access.store.open_items(self.scope, self.run_id))
+
+    async def approve(self, approval_id: str, reason: str | None = None) -> Answer:
+        """Let the call run; the run goes on once no other item is open. Stored at once, whatever else is pending.
+
+        Raises `StoreError` with code `unknown_item` for an id that waits for nothing, `RunNotFoundError`.
+        """
+        return await self._answer(approval_id, {"approved": True}, reason)
+
+    async def deny(self, approval_id: str, reason: str | None = None) -> Answer:
+        """Refuse the call; the model is told, with the reason. Otherwise like `approve`."""
+        return await self._answer(approval_id, {"approved": False}, reason)
+
+    async def _answer(self, approval_id: str, verdict: dict[str, object], reason: str | None) -> Answer:
+        store = self._access.store
+        record = {"approval_id": approval_id, **verdict} | ({} if reason is None else {"reason": reason})
+        answered = await store.answer_item(self.scope, self.run_id, approval_id, encode(record))
+        if answered is None:
+            raise not_found(self.scope, self.run_id)
+        if not answered.stored:
+            if answered.winner is None:
+                waiting = ", ".join(repr(item.approval_id) for item in await self.pending()) or "nothing"
+                raise StoreError(
+                    f"nothing waits under {approval_id!r} in run {self.run_id!r}; pending is {waiting}", code="unknown_item"
+                )
+            return Answer(False, answered.open_items, cast(Mapping[str, object], decode(answered.winner)))
+        bells = [answered.bell]
+        if answered.swarm_rid is not None:
+            bells.extend(await store.fill_slots(answered.swarm_rid))
+        await self._access.ring(bells)
+        return Answer(True, answered.open_items)
+
+    async def _wait_for_report(self) -> None:
+        pauses = Pauses(self._access.clock)
+        while not has_report(await self._access.head(self.scope, self.run_id)):
+            await pauses.wait()
+
+    def _too_late(self, timeout: float | None) -> ResultTimeoutError:
+        return ResultTimeoutError(
+            f"run {self.run_id!r} had nothing to report within {timeout} s; it goes on, ask again", run_id=self.run_id
+        )
+
+
+def _event(row: JournalRow) -> RunEvent:
+    record = dict(cast(Mapping[str, object], decode(row.body)))
+    return RunEvent(row.seq, str(record.pop("type")), row.at_ms, record)

@@ -1,0 +1,79 @@
+"""The synchronous twin of `async_handle`: the same methods, waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deuz_workers.app.async_handle import Answer, AsyncHandle, RunEvent
+from deuz_workers.app.loop_thread import LOOP
+from deuz_workers.app.results import AgentResult, PendingApproval
+from deuz_workers.core.change import RunStatus
+from deuz_workers.core.envelope import AgentRunEnvelope
+
+
+class Handle:
+    """A started run. Usable from any thread; see `AsyncHandle` for what each method promises and raises."""
+
+    def __init__(self, inner: AsyncHandle) -> None:
+        self._inner = inner
+
+    @property
+    def run_id(self) -> str:
+        return self._inner.run_id
+
+    @property
+    def scope(self) -> str:
+        return self._inner.scope
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.scope}/{self.run_id}>"
+
+    def status(self) -> RunStatus:
+        """As listings show it."""
+        return LOOP.run(self._inner.status())
+
+    def result(self, timeout: float | None = None) -> AgentResult[Any]:
+        """Wait until the run has something to report; `timeout` in seconds."""
+        return LOOP.run(self._inner.result(timeout))
+
+    def events(self, after: int = 0, *, follow: bool = True) -> Iterator[RunEvent]:
+        """The run's journal after `after`, as it is written; ends with the run, or with what is there now."""
+        events = self._inner.events(after, follow=follow)
+        try:
+            while (event := LOOP.run(_next(events))) is not None:
+                yield event
+        finally:
+            LOOP.run(_close(events))
+
+    def envelope(self) -> AgentRunEnvelope:
+        """The stored record as it is."""
+        return LOOP.run(self._inner.envelope())
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Ask for the run's end; False: it has ended before."""
+        return LOOP.run(self._inner.cancel(reason))
+
+    def ring(self) -> None:
+        """Make a worker look now."""
+        LOOP.run(self._inner.ring())
+
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """Calls that wait for a person now."""
+        return LOOP.run(self._inner.pending())
+
+    def approve(self, approval_id: str, reason: str | None = None) -> Answer:
+        """Let the call run."""
+        return LOOP.run(self._inner.approve(approval_id, reason))
+
+    def deny(self, approval_id: str, reason: str | None = None) -> Answer:
+        """Refuse the call; the model is told, with the reason."""
+        return LOOP.run(self._inner.deny(approval_id, reason))
+
+
+async def _next(events: Any) -> RunEvent | None:
+    return await anext(events, None)
+
+
+async def _close(events: Any) -> None:
+    await events.aclose()

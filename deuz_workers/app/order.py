@@ -1,0 +1,179 @@
+"""What a producer asks for, as the row that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, get_args
+
+from deuz_workers.app.agent import Agent, check_budget
+from deuz_workers.app.conversation import Content, GivenMessage, first_messages
+from deuz_workers.app.names import check_id, check_name
+from deuz_workers.core.change import MessageRow
+from deuz_workers.core.codec import digest, encode
+from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.messages import Message, message_to_record
+from deuz_workers.core.names import run_scope_key
+from deuz_workers.core.usage import Budget
+from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, ScopeMismatchError
+from deuz_workers.ports.runtime import Ids
+from deuz_workers.ports.store import Created, NewRun, When
+
+Moment = datetime | timedelta
+"""A point in time with a zone, or a time from now by the database's clock."""
+OnConflict = Literal["return", "reject"]
+
+NO_TAGS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is kept, found and scheduled; the same for agents and swarms.
+
+    Raises `ConfigurationError` for what cannot be meant, before anything is written.
+    """
+
+    run_id: str | None = None
+    """None: a new one. It is unique over all scopes."""
+    idempotency_key: str | None = None
+    """Unique per scope: asking again under it gives the run that is there."""
+    scope: str = "default"
+    start_at: Moment | None = None
+    deadline: Moment | None = None
+    """A run that has not ended by then fails with `deadline_exceeded`."""
+    start_before: Moment | None = None
+    """A run that has not begun by then is stopped with `start-before-passed`."""
+    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
+    queue: str | None = None
+    priority: int = 0
+    """Higher first, -100 to 100."""
+    budget: Budget | None = None
+    on_conflict: OnConflict = "return"
+    """`reject`: raise `RunExistsError` although the run that is there was asked for the same."""
+
+    def __post_init__(self) -> None:
+        check_id("a scope", self.scope)
+        for what, value in (("a run id", self.run_id), ("an idempotency key", self.idempotency_key)):
+            if value is not None:
+                check_id(what, value)
+        if self.queue is not None:
+            check_name("a queue", self.queue)
+        if type(self.priority) is not int or not -100 <= self.priority <= 100:
+            raise ConfigurationError(f"a priority is a whole number from -100 to 100, not {self.priority!r}")
+        if self.budget is not None:
+            check_budget("this run", self.budget)
+        if self.on_conflict not in get_args(OnConflict):
+            raise ConfigurationError(f"on_conflict is 'return' or 'reject', not {self.on_conflict!r}")
+        for key, value in self.tags.items():
+            if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
+                raise ConfigurationError(f"tag {key!r} is a {type(value).__name__}; tags are text")
+            check_id("a tag", key)
+        for name in ("start_at", "deadline", "start_before"):
+            when(name, getattr(self, name))
+
+
+def when(name: str, moment: Moment | None) -> When | None:
+    """The moment as the store judges it. Raises `ConfigurationError` for a datetime without a zone."""
+    match moment:
+        case None:
+            return None
+        case timedelta():
+            return When(in_ms=round(moment / timedelta(milliseconds=1)))
+        case datetime():
+            if moment.tzinfo is None or moment.utcoffset() is None:
+                raise ConfigurationError(f"{name} has no time zone, so it is a different moment on every machine; add one")
+            return When(at_ms=round(moment.timestamp() * 1000))
+        case _:
+            raise ConfigurationError(f"{name} is a datetime with a zone or a timedelta, not a {type(moment).__name__}")
+
+
+def agent_run(
+    ids: Ids,
+    agent: str,
+    known: Agent | None,
+    *,
+    prompt: Content | None,
+    messages: Iterable[GivenMessage] | None,
+    options: Options,
+) -> NewRun:
+    """The row of a run of `agent`; `known`: its definition, where this process has it."""
+    history = first_messages(prompt, messages)
+    budget = options.budget or (known.budget if known else None)
+    rid = ids.rid()
+    run_id = options.run_id or str(rid)
+    envelope = AgentRunEnvelope(
+        rid,
+        options.scope,
+        run_id,
+        "agent",
+        agent,
+        limits=known.limits if known else Limits(),
+        scopes=(run_scope_key(rid),) if budget else (),
+    )
+    records = [message_to_record(message) for message in history]
+    return NewRun(
+        rid,
+        options.scope,
+        run_id,
+        "agent",
+        agent,
+        encode_body(envelope),
+        message_rows(records),
+        queue=options.queue or (known.queue if known else "default"),
+        priority=options.priority,
+        start=when("start_at", options.start_at),
+        deadline=when("deadline", options.deadline),
+        start_before=when("start_before", options.start_before),
+        tags=dict(options.tags),
+        idempotency_key=options.idempotency_key,
+        input_digest=digest({"agent": agent, "messages": records, "budget": _budget_record(budget)}),
+        budget=budget,
+    )
+
+
+MAX_MESSAGE_BYTES = 5_000_000
+"""As much as a tool may return; what is larger belongs into files that tools read."""
+
+
+def message_rows(records: list[dict[str, object]]) -> tuple[MessageRow, ...]:
+    try:
+        return tuple(MessageRow(seq, encode(record, max_bytes=MAX_MESSAGE_BYTES)) for seq, record in enumerate(records))
+    except CodecError as error:
+        raise ConfigurationError(f"a message of the run cannot be stored: {error.message}") from None
+
+
+def task_messages(message: Message) -> tuple[MessageRow, ...]:
+    return message_rows([message_to_record(message)])
+
+
+def _budget_record(budget: Budget | None) -> list[int | None] | None:
+    return None if budget is None else [budget.tokens, budget.usd_micros]
+
+
+def check_created(asked: NewRun, created: Created, options: Options) -> None:
+    """Accept what the store answered. Raises `ScopeMismatchError` or `RunExistsError`; nothing was written then."""
+    if created.created:
+        return
+    if created.scope != asked.scope:
+        raise ScopeMismatchError(
+            "Native checkpoint version, identity, or scope mismatch. "
+            f"Run id {asked.run_id!r} is taken in another scope; choose another id",
+            run_id=asked.run_id,
+        )
+    by_key = options.run_id is None or created.run_id != options.run_id
+    name = f"idempotency key {options.idempotency_key!r}" if by_key else f"run id {created.run_id!r}"
+    if not created.same_input or (options.run_id is not None and created.run_id != options.run_id):
+        raise RunExistsError(
+            f"{name} belongs to run {created.run_id!r} ({created.status}), which was asked for something else; "
+            "use another one, or ask for exactly the same",
+            run_id=created.run_id,
+            status=created.status,
+        )
+    if options.on_conflict == "reject":
+        raise RunExistsError(
+            f"{name} belongs to run {created.run_id!r} ({created.status}); take its handle with app.handle(run_id)",
+            run_id=created.run_id,
+            status=created.status,
+        )

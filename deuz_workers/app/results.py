@@ -1,0 +1,176 @@
+"""What a run has to report, read from what is stored of it. Pure: rows in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar, cast
+
+from deuz_workers.core.change import Head, ItemRow, RunStatus
+from deuz_workers.core.codec import decode
+from deuz_workers.core.messages import Message
+from deuz_workers.core.run import Run, read_run
+from deuz_workers.core.usage import Usage
+from deuz_workers.errors import DeuzError, RunFailedError, as_record
+from deuz_workers.ports.store import Loaded
+
+T = TypeVar("T")
+
+ResultStatus = Literal["completed", "suspended", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """A tool call that waits for a person."""
+
+    approval_id: str
+    """What `approve` and `deny` take."""
+    tool_call_id: str
+    tool_name: str
+    arguments: Mapping[str, object]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEffect:
+    """A tool call that was interrupted after it began; nobody knows whether it had its effect."""
+
+    tool_call_id: str
+    tool_name: str
+    arguments: Mapping[str, object]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult(Generic[T]):
+    """How a run stands, once it has something to report: its end, or what it waits for."""
+
+    status: ResultStatus
+    run_id: str
+    scope: str
+    agent: str
+    messages: tuple[Message, ...]
+    """The whole history, instructions apart."""
+    usage: Usage
+    steps: int
+    """Turns whose model call was started."""
+    value: T | None = None
+    """The output of a completed run; read it as `output`."""
+    reason: str | None = None
+    """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `start-before-passed` or
+    `tool-reconciliation-required`."""
+    stop_details: Mapping[str, object] | None = None
+    error: Mapping[str, object] | None = None
+    """Of a failed run: `name`, `message`, perhaps `code` and further scalars. JSON keeps it."""
+    pending_approvals: tuple[PendingApproval, ...] = ()
+    pending_client_calls: tuple[PendingApproval, ...] = ()
+    unknown_effects: tuple[UnknownEffect, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> T:
+        """The accepted output. Raises `RunFailedError` unless the run is completed."""
+        if self.status != "completed":
+            raise RunFailedError(
+                f"run {self.run_id!r} is {self.status} and has no output: {self._why()}",
+                run_id=self.run_id,
+                status=self.status,
+            )
+        return cast(T, self.value)
+
+    @property
+    def text(self) -> str:
+        """The last text that the model wrote, whatever the status; empty if there is none."""
+        return next((message.text for message in reversed(self.messages) if message.role == "assistant" and message.text), "")
+
+    def _why(self) -> str:
+        if self.error is not None:
+            return f"{self.error.get('name')}: {self.error.get('message')}"
+        if self.status == "suspended":
+            return f"{len(self.pending_approvals)} approvals are pending; approve or deny them"
+        return self.reason or "no reason is recorded"
+
+
+def has_report(head: Head) -> bool:
+    """The run has ended, or waits for somebody outside: an answer, or a word about an unknown effect."""
+    if head.status in ("completed", "stopped", "failed"):
+        return True
+    if head.parked is not None:
+        return True
+    return head.status == "suspended" and head.open_items > 0 and not head.has_work
+
+
+def listed_status(head: Head) -> RunStatus:
+    """The status as listings show it: a parked run waits for somebody, whatever its record says (architecture D1)."""
+    return head.status if head.parked is None else "suspended"
+
+
+def result_of(loaded: Loaded) -> AgentResult[object]:
+    """The result of a run that `has_report`. Raises `CheckpointVersionError` or `CodecError` for rows of another build."""
+    head = loaded.head
+    run = read_run(head, loaded.messages, loaded.receipts)
+    envelope = run.envelope
+    status, reason = _status(head, run)
+    return AgentResult(
+        status=status,
+        run_id=head.run_id,
+        scope=head.scope,
+        agent=head.agent,
+        messages=tuple(run.history),
+        usage=envelope.usage,
+        steps=envelope.checkpoint.step,
+        value=envelope.output if status == "completed" else None,
+        reason=reason,
+        stop_details=envelope.stop_details,
+        error=envelope.error,
+        pending_approvals=pending_approvals(loaded.items) if status == "suspended" else (),
+        unknown_effects=_unknown_effects(run) if head.parked is not None else (),
+    )
+
+
+def refused(run_id: str, scope: str, agent: str, error: DeuzError) -> AgentResult[object]:
+    """The result of a call that the store or the lease refused. It is not stored; the run is as it was (RES-009, RES-011)."""
+    return AgentResult("failed", run_id, scope, agent, (), Usage(), 0, error=as_record(error))
+
+
+def pending_approvals(items: tuple[ItemRow, ...]) -> tuple[PendingApproval, ...]:
+    """The open ones among `items`."""
+    found: list[PendingApproval] = []
+    for item in items:
+        if item.answer is not None or item.kind != "approval":
+            continue
+        asked = cast(Mapping[str, object], decode(item.body))
+        found.append(
+            PendingApproval(
+                item.item_id,
+                str(asked["call_id"]),
+                str(asked["tool"]),
+                cast(Mapping[str, object], asked["arguments"]),
+                cast(int, asked["step"]),
+            )
+        )
+    return tuple(found)
+
+
+def _status(head: Head, run: Run) -> tuple[ResultStatus, str | None]:
+    match head.status:
+        case "completed" | "stopped" | "failed" as final:
+            return final, run.envelope.reason
+        case _ if head.parked is not None:
+            return "stopped", head.parked
+        case _:
+            return "suspended", None
+
+
+def _unknown_effects(run: Run) -> tuple[UnknownEffect, ...]:
+    asked = {call.call_id: call for call in run.open_calls}
+    return tuple(
+        UnknownEffect(
+            receipt.call_id,
+            receipt.tool,
+            (asked[receipt.call_id].arguments or {}) if receipt.call_id in asked else {},
+            receipt.step,
+        )
+        for receipt in run.interrupted
+        if not receipt.idempotent
+    )
