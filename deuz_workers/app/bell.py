@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 STEP_TASK = "deuz.step"
 CONNECT_TIMEOUT_S = 2
 """The sweep rings within a second anyway, so a broker that takes longer is not worth waiting for."""
-
-log = logging.getLogger(__name__)
-
-
 PREFIX = "deuz."
 TELL_AGAIN_MS = 10_000
 """Doorbells that get lost while the broker is away are counted, and logged this often at most."""
+
+log = logging.getLogger(__name__)
 
 
 def broker_queue(queue: str) -> str:
