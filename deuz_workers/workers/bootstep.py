@@ -1,0 +1,69 @@
+"""How ours begins and ends with a Celery worker, whichever way it was started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import bootsteps, signals
+from celery.concurrency import prefork, solo, thread
+
+from deuz_workers.errors import UnsupportedPoolError
+from deuz_workers.workers.drain import Urgency
+from deuz_workers.workers.host import host_of
+
+
+class Duties(bootsteps.StartStopStep):
+    """Sweep and heartbeat run with every process that executes steps; a signal reaches all of them.
+
+    In a prefork parent nothing of ours runs but the handler of that signal, which sets a byte (architecture D8).
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        """Raises `UnsupportedPoolError`, and what the application raises when it is imported."""
+        super().__init__(worker, **kwargs)
+        check_pool(worker.pool_cls)
+        host = host_of(worker.app)
+        _ = host.app
+        self._is_prefork = issubclass(worker.pool_cls, prefork.TaskPool)
+
+        def child_started(**_: Any) -> None:
+            if self._is_prefork:  # solo sends this signal too, and from a process that is no child
+                host.start(is_child=True)
+
+        def asked_to_end(*, how: str, **_: Any) -> None:
+            if how == "Cold":
+                host.flag.ask(Urgency.HURRY)
+            else:
+                host.flag.ask_again()
+
+        def ended(**_: Any) -> None:
+            host.stop()
+
+        signals.worker_process_init.connect(child_started, weak=False)
+        signals.worker_process_shutdown.connect(ended, weak=False)
+        signals.worker_shutting_down.connect(asked_to_end, weak=False)
+        signals.worker_shutdown.connect(ended, weak=False)
+
+    def start(self, parent: Any) -> None:
+        if not self._is_prefork:
+            host_of(parent.app).start()
+
+    def info(self, obj: Any) -> Any:
+        """For `inspect stats`."""
+        return {"deuz": {"dropped": dict(host_of(obj.app).dropped)}}
+
+
+def check_pool(pool: type[Any] | str) -> None:
+    """Raises `UnsupportedPoolError` for any pool but threads, prefork and solo; `pool` as a class or by Celery's name."""
+    if isinstance(pool, str):
+        fits, name = pool in ("threads", "prefork", "processes", "solo"), pool
+    else:
+        fits, name = issubclass(pool, thread.TaskPool | prefork.TaskPool | solo.TaskPool), pool.__module__.rpartition(".")[2]
+    if not fits:
+        raise UnsupportedPoolError(
+            f"the pool {name!r} cannot run agent steps: a step is a coroutine on the event loop of its process, and "
+            "greenlets that patch sockets and threads under it would stop that loop; use threads, prefork or solo",
+            pool=name,
+        )

@@ -1,0 +1,62 @@
+"""What a Celery worker needs of ours in each of its processes: the application, the drain flag, the process's own state."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, cast
+
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.workers.drain import DrainFlag
+from deuz_workers.workers.process import WorkerProcess
+
+
+class Host:
+    """One per Celery application. Made before a fork, it gives every process a `WorkerProcess` of its own."""
+
+    def __init__(self, load: Callable[[], Deuz]) -> None:
+        """`load` finds the application; called once, at the first use."""
+        self.flag = DrainFlag()
+        self.dropped: Counter[str] = Counter()
+        """Messages that were refused, by reason, in the process that consumes."""
+        self._load = load
+        self._app: Deuz | None = None
+        self._processes: dict[int, WorkerProcess] = {}
+
+    @property
+    def app(self) -> Deuz:
+        """Raises what `load` raises."""
+        if self._app is None:
+            self._app = self._load()
+        return self._app
+
+    def start(self, *, is_child: bool = False) -> WorkerProcess:
+        """The state of the calling process, started if it was not."""
+        process = self._processes.get(os.getpid())
+        if process is None:
+            self._processes.clear()  # a parent's, after a fork: its threads are not here
+            process = self._processes[os.getpid()] = WorkerProcess(self.app, self.flag, is_child=is_child)
+            process.start()
+        return process
+
+    @property
+    def here(self) -> WorkerProcess:
+        """The state of the calling process."""
+        return self._processes.get(os.getpid()) or self.start()
+
+    def stop(self) -> None:
+        """The state of the calling process is gone; nothing happens if it had none."""
+        process = self._processes.pop(os.getpid(), None)
+        if process is not None:
+            process.stop()
+
+
+def attach(host: Host, celery: Any) -> None:
+    """`celery` is the application of `host`: Celery hands it to bootsteps, consumers and requests, and they find the host."""
+    celery.deuz = host
+
+
+def host_of(celery: Any) -> Host:
+    """What was attached to this Celery application."""
+    return cast(Host, celery.deuz)

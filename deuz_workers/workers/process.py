@@ -1,0 +1,156 @@
+"""One worker process: its loop, its engine, and the duties that run beside the steps.
+
+Events, in the log as a name and key-values: ``worker_waiting`` (`error`; the store is not ready), ``worker_open``,
+``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`), ``step_failed`` (`run`, `error`, `at`), ``worker_wedged``
+(`labels`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.runtime import Runtime
+from deuz_workers.core.change import Bell
+from deuz_workers.engine.engine import StepReport
+from deuz_workers.errors import DeuzError
+from deuz_workers.workers.drain import DrainFlag, Urgency
+from deuz_workers.workers.loop_thread import LoopThread
+from deuz_workers.workers.sweeper import Sweeper
+
+LOOK_MS = 100
+"""How often a process looks at the drain flag; a fifth of what a person notices."""
+OPEN_AGAIN_MS = 1_000
+"""Between attempts to open a store that is away or not migrated yet."""
+END_PATIENCE_MS = 5_000
+"""How long a process that has to end waits for steps whose model calls were aborted, so that their leases go back."""
+WEDGED_EXIT = 70
+"""EX_SOFTWARE: the supervisor (or Celery, for a prefork child) starts another process."""
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class WorkerProcess:
+    """Made after the fork. Steps may come from any thread but the loop's; they wait until the store is open."""
+
+    def __init__(self, app: Deuz, flag: DrainFlag, *, is_child: bool = False) -> None:
+        """`is_child`: a prefork child, which its parent replaces when it ends."""
+        self.app = app
+        self._flag = flag
+        self._is_child = is_child
+        self._loop = LoopThread()
+        self._runtime: Runtime | None = None
+        self._ready: asyncio.Event | None = None
+        self._duties: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Heartbeat, sweep and the watch over the drain flag have begun or are about to; returns at once."""
+        self._loop.spawn(self._start())
+
+    def step(self, bell: Bell) -> StepReport:
+        """Look at one run. A step that is refused because of a drain is rung again, for another worker."""
+        return self._loop.call(self._step(bell))
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something else on the loop of this process, once the store is open."""
+        return self._loop.call(self._when_ready(work))
+
+    def stop(self) -> None:
+        """Steps had a moment to give back their leases, connections are closed, the loop has ended."""
+        with contextlib.suppress(Exception):  # it ends anyway; what did not close in order is closed by the system
+            self._loop.call(self._stop())
+        self._loop.stop()
+
+    async def _start(self) -> None:
+        self._ready = asyncio.Event()
+        self._runtime = runtime = Runtime(self.app, self.app.doorbell)
+        settings = self.app.settings
+        sweeper = Sweeper(runtime.gear, interval_ms=settings.sweep_interval_ms, batch=settings.sweep_batch)
+        self._duties = [
+            asyncio.create_task(self._watch(runtime), name="deuz-watch"),
+            asyncio.create_task(self._open(runtime, self._ready, sweeper), name="deuz-sweep"),
+        ]
+
+    async def _open(self, runtime: Runtime, ready: asyncio.Event, sweeper: Sweeper) -> None:
+        told = ""
+        while True:
+            try:
+                await runtime.open()
+                break
+            except DeuzError as error:
+                if error.code != told:
+                    log.warning("worker_waiting error=%s message=%s", error.code, error.message)
+                told = error.code
+            await asyncio.sleep(OPEN_AGAIN_MS / 1000)
+        log.info("worker_open pid=%d", os.getpid())
+        ready.set()
+        await sweeper.run()
+
+    async def _step(self, bell: Bell) -> StepReport:
+        async def look() -> StepReport:
+            assert self._runtime is not None
+            report = await self._runtime.engine.step(bell.scope, bell.run_id)
+            if report.end == "refused":
+                await self.app.doorbell.ring((bell,))
+            return report
+
+        return await self._when_ready(look)
+
+    async def _when_ready(self, work: Callable[[], Awaitable[T]]) -> T:
+        assert self._ready is not None
+        if not self._ready.is_set():
+            await self._ready.wait()
+        return await work()
+
+    async def _watch(self, runtime: Runtime) -> None:
+        """Do what the drain flag asks for, and end the process if a step will not."""
+        engine, clock = runtime.engine, runtime.gear.clock
+        grace_ends_ms: int | None = None
+        hurried = False
+        while True:
+            urgency = self._flag.urgency
+            if urgency >= Urgency.DRAIN and grace_ends_ms is None:
+                grace_ends_ms = clock.monotonic_ms() + self.app.settings.drain_grace_ms
+                log.info("worker_draining pid=%d steps=%d", os.getpid(), engine.running_steps)
+                engine.drain()
+                if self._ready is not None:
+                    self._ready.set()  # what waits for a store is refused, and rung for others
+            grace_is_over = grace_ends_ms is not None and clock.monotonic_ms() >= grace_ends_ms
+            if (urgency >= Urgency.HURRY or grace_is_over) and not hurried:
+                hurried = True
+                log.info("worker_hurrying pid=%d steps=%d", os.getpid(), engine.running_steps)
+                engine.abort_model_calls()
+            self._end_if_wedged(runtime)
+            await clock.sleep_ms(LOOK_MS)
+
+    def _end_if_wedged(self, runtime: Runtime) -> None:
+        """A step past its limit holds its slot for ever, and its lease has lapsed: the others drain, then the process ends."""
+        wedged = [hold for hold in runtime.heartbeat.holds if hold.is_past_limit]
+        if not wedged:
+            return
+        if runtime.engine.running_steps <= len(wedged):
+            log.error("worker_wedged labels=%s", ";".join(hold.label for hold in wedged))
+            logging.shutdown()
+            os._exit(WEDGED_EXIT)
+        if not self._is_child and self._flag.urgency == Urgency.NONE:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def _stop(self) -> None:
+        for duty in self._duties:
+            duty.cancel()
+        runtime = self._runtime
+        if runtime is None:
+            return
+        runtime.engine.abort_model_calls()
+        until_ms = runtime.gear.clock.monotonic_ms() + END_PATIENCE_MS
+        while runtime.engine.running_steps and runtime.gear.clock.monotonic_ms() < until_ms:
+            await runtime.gear.clock.sleep_ms(10)
+        await runtime.close()

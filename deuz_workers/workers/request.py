@@ -1,0 +1,67 @@
+"""What a worker keeps of a message, and what of it events, Flower, `inspect` and logs may show.
+
+The sender's own representation of the arguments (`argsrepr`, `kwargsrepr`) is replaced: anybody may have written it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from celery.exceptions import InvalidTaskError
+from celery.worker.request import Request
+from kombu.message import Message
+
+from deuz_workers.app.bell import STEP_TASK
+from deuz_workers.workers.drain import Urgency
+from deuz_workers.workers.host import host_of
+
+SHOWN_CHARS = 200
+
+
+class QuietRequest(Request):
+    """Shows run id and agent of a doorbell, the agent of an enqueue message, and nothing else.
+
+    A message that asks for more than to be looked at (a time, limits, callbacks) is refused with `InvalidTaskError`.
+    """
+
+    def __init__(self, message: Message, **options: Any) -> None:
+        super().__init__(message, **options)
+        this = cast(Any, self)
+        args, kwargs, embed = this._payload
+        if self.eta is not None:
+            raise InvalidTaskError("a time is a column of the run's row, never of a message; enqueue with start_at")
+        if isinstance(embed, Mapping) and any(embed.values()):
+            raise InvalidTaskError("what follows a step is decided by the run's row; callbacks and chains are not taken")
+        this.time_limits = (None, None)
+        if self.type == STEP_TASK:
+            shown = _step_shown(args, kwargs, self.request_dict.get("agent"))
+        else:
+            shown = f"(agent={_clipped(kwargs.get('agent'))})" if isinstance(kwargs, Mapping) else "()"
+        this._argsrepr, this._kwargsrepr = shown, "{}"
+        self.request_dict.update(argsrepr=shown, kwargsrepr="{}", shadow=None)
+        this.name = self.type
+
+    def info(self, safe: bool = False) -> Any:
+        """For `inspect active` and the like, which ask with `safe` False by default."""
+        return super().info(safe=True)
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
+        """A cold shutdown: a child process is ended, a thread cannot be, so its model call is."""
+        if pool.uses_semaphore:
+            super().cancel(pool, signal, emit_retry)
+        else:
+            host_of(self.app).flag.ask(Urgency.HURRY)
+
+
+def _step_shown(args: Any, kwargs: Any, agent: Any) -> str:
+    match args:
+        case [str(), str() as run_id, int()] if not kwargs:
+            return f"({_clipped(run_id)}, agent={_clipped(agent)})"
+        case _:
+            raise InvalidTaskError(f"{STEP_TASK} takes a scope, a run id and a revision, and nothing else")
+
+
+def _clipped(value: Any) -> str:
+    text = value if isinstance(value, str) else "?"
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."

@@ -1,0 +1,47 @@
+"""Starting a worker in this process: what `deuz worker` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from celery import concurrency as pools
+from celery import signals
+
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.workers.bootstep import check_pool
+from deuz_workers.workers.celery_app import make_celery
+from deuz_workers.workers.celery_settings import concurrency_of
+
+
+def run_worker(
+    app: Deuz,
+    *,
+    pool: str | None = None,
+    concurrency: int | None = None,
+    queues: Sequence[str] | None = None,
+    name: str | None = None,
+) -> int:
+    """Execute steps until a signal says to end; returns the exit code, 0 after a drain.
+
+    What is None comes from the settings. `name`: of the node, `celery@<hostname>` where there are no others on this host.
+    Logging is the caller's: Celery adds no handler. Raises `UnsupportedPoolError`, `ConfigurationError`.
+    """
+    given = {"pool": pool, "concurrency": concurrency, "queues": None if queues is None else tuple(queues)}
+    settings = app.settings.model_copy(update={key: value for key, value in given.items() if value is not None})
+    check_pool(settings.pool)
+    celery = make_celery(app, settings)
+    signals.setup_logging.connect(_logging_is_set_up, weak=False)
+    worker: Any = celery.Worker(
+        hostname=name,
+        pool_cls=pools.get_implementation(settings.pool),
+        concurrency=concurrency_of(settings),
+        loglevel="INFO",
+        quiet=True,
+    )
+    worker.start()
+    return worker.exitcode or 0
+
+
+def _logging_is_set_up(**_: Any) -> None:
+    """Celery configures logging unless somebody listens to this signal."""

@@ -1,0 +1,46 @@
+"""The Celery task `deuz.step`: one doorbell, one look at one run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import Celery
+
+from deuz_workers.app.bell import STEP_TASK, local_queue
+from deuz_workers.core.change import Bell
+from deuz_workers.errors import DeuzError
+from deuz_workers.workers.host import Host
+
+QUIET_REQUEST = "deuz_workers.workers.request:QuietRequest"
+
+log = logging.getLogger(__name__)
+
+
+def add_step_task(celery: Celery, host: Host) -> None:
+    """`celery` executes doorbells."""
+
+    @celery.task(name=STEP_TASK, bind=True, Request=QUIET_REQUEST)
+    def step(task: Any, scope: str, run_id: str, revision: int = 0) -> str:
+        """Look at a run; returns its id and how the step ended, for the events of the worker."""
+        queue = local_queue(str(task.request.delivery_info.get("routing_key")))
+        # What leaves a Celery task is pickled, logged and sent in events, so nothing of the original error does.
+        code, place = "crashed", ""
+        try:
+            report = host.here.step(Bell(scope, run_id, queue, revision))
+        except DeuzError as error:
+            code, place = error.code, _place(error)
+        except Exception as error:  # noqa: BLE001 - the next line names it, without its values
+            code, place = type(error).__name__, _place(error)
+        else:
+            return f"{run_id} {report.end}"
+        log.error("step_failed run=%s error=%s at=%s", run_id, code, place)
+        raise DeuzError(f"a step of run {run_id!r} failed: {code}", code=code, run_id=run_id)
+
+
+def _place(error: BaseException) -> str:
+    """File and line where it was raised."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "unknown" if at is None else f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"
