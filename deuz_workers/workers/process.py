@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.runtime import Runtime
 from deuz_workers.core.change import Bell
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.errors import DeuzError
 from deuz_workers.workers.drain import DrainFlag, Urgency
-from deuz_workers.workers.loop_thread import LoopThread
 from deuz_workers.workers.sweeper import Sweeper
 
 LOOK_MS = 100
@@ -46,32 +46,31 @@ class WorkerProcess:
         self.app = app
         self._flag = flag
         self._is_child = is_child
-        self._loop = LoopThread()
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
         self._duties: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Heartbeat, sweep and the watch over the drain flag have begun or are about to; returns at once."""
-        self._loop.spawn(self._start())
+        LOOP.spawn(self._start())
 
     def step(self, bell: Bell) -> StepReport:
         """Look at one run. A step that is refused because of a drain is rung again, for another worker."""
-        return self._loop.call(self._step(bell))
+        return LOOP.run(self._step(bell), outlive=True)
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run something else on the loop of this process, once the store is open."""
-        return self._loop.call(self._when_ready(work))
+        return LOOP.run(self._when_ready(work), outlive=True)
 
     def stop(self) -> None:
         """Steps had a moment to give back their leases, connections are closed, the loop has ended."""
         with contextlib.suppress(Exception):  # it ends anyway; what did not close in order is closed by the system
-            self._loop.call(self._stop())
-        self._loop.stop()
+            LOOP.run(self._stop())
+        LOOP.stop()
 
     async def _start(self) -> None:
         self._ready = asyncio.Event()
-        self._runtime = runtime = Runtime(self.app, self.app.doorbell)
+        self._runtime = runtime = Runtime(self.app, self.app.doorbell, store=self.app.store, leases=self.app.leases)
         settings = self.app.settings
         sweeper = Sweeper(runtime.gear, interval_ms=settings.sweep_interval_ms, batch=settings.sweep_batch)
         self._duties = [
@@ -154,3 +153,4 @@ class WorkerProcess:
         while runtime.engine.running_steps and runtime.gear.clock.monotonic_ms() < until_ms:
             await runtime.gear.clock.sleep_ms(10)
         await runtime.close()
+        await self.app.aclose()

@@ -6,7 +6,7 @@ The sender's own representation of the arguments (`argsrepr`, `kwargsrepr`) is r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from celery.exceptions import InvalidTaskError
 from celery.worker.request import Request
@@ -22,25 +22,24 @@ SHOWN_CHARS = 200
 class QuietRequest(Request):
     """Shows run id and agent of a doorbell, the agent of an enqueue message, and nothing else.
 
-    A message that asks for more than to be looked at (a time, limits, callbacks) is refused with `InvalidTaskError`.
+    A message that asks for more than to be looked at (a time, callbacks) is refused with `InvalidTaskError`; its limits are
+    ignored.
     """
 
     def __init__(self, message: Message, **options: Any) -> None:
         super().__init__(message, **options)
-        this = cast(Any, self)
-        args, kwargs, embed = this._payload
-        if self.eta is not None:
-            raise InvalidTaskError("a time is a column of the run's row, never of a message; enqueue with start_at")
-        if isinstance(embed, Mapping) and any(embed.values()):
-            raise InvalidTaskError("what follows a step is decided by the run's row; callbacks and chains are not taken")
-        this.time_limits = (None, None)
+        _, _, embed = options["body"] if options.get("decoded") else message.payload
+        if self.eta is not None or self.name != self.type or (isinstance(embed, Mapping) and any(embed.values())):
+            raise InvalidTaskError(
+                "times, callbacks, chains and other names are not taken: what follows is decided by the run's row"
+            )
+        self.time_limits = (None, None)
         if self.type == STEP_TASK:
-            shown = _step_shown(args, kwargs, self.request_dict.get("agent"))
+            shown = _step_shown(self.args, self.kwargs, self.request_dict.get("agent"))
         else:
-            shown = f"(agent={_clipped(kwargs.get('agent'))})" if isinstance(kwargs, Mapping) else "()"
-        this._argsrepr, this._kwargsrepr = shown, "{}"
-        self.request_dict.update(argsrepr=shown, kwargsrepr="{}", shadow=None)
-        this.name = self.type
+            shown = f"(agent={_clipped(self.kwargs.get('agent'))})"
+        self._argsrepr, self._kwargsrepr = shown, "{}"
+        self.request_dict.update(argsrepr=shown, kwargsrepr="{}")
 
     def info(self, safe: bool = False) -> Any:
         """For `inspect active` and the like, which ask with `safe` False by default."""
