@@ -20,6 +20,7 @@ from deuz_workers.engine.stop import Stop
 from deuz_workers.errors import (
     CheckpointVersionError,
     CodecError,
+    DeuzError,
     LeaseStoreUnavailableError,
     StoreUnavailableError,
 )
@@ -53,6 +54,8 @@ class StepReport:
     end: StepEnd
     bells: tuple[Bell, ...] = ()
     """What was rung after the lease was given back."""
+    error: DeuzError | None = None
+    """Why nothing could be done: what a server, the stored record or a defect of ours raised."""
 
 
 class Engine:
@@ -60,7 +63,8 @@ class Engine:
 
     def __init__(self, gear: Gear) -> None:
         self.gear = gear
-        self._stops: set[Stop] = set()
+        self._stops: dict[str, Stop] = {}
+        """By lease key."""
         self._draining = False
         self._bindings = Bindings()
 
@@ -71,13 +75,13 @@ class Engine:
     def drain(self) -> None:
         """Take no new step, and no further turn in the ones that run."""
         self._draining = True
-        for stop in self._stops:
+        for stop in self._stops.values():
             stop.drain()
 
     def abort_model_calls(self) -> None:
         """The grace period of a drain is over: end model calls, give their leases back. Tools are waited for."""
         self.drain()
-        for stop in self._stops:
+        for stop in self._stops.values():
             stop.abort_model()
 
     async def step(self, scope: str, run_id: str) -> StepReport:
@@ -90,19 +94,17 @@ class Engine:
             return StepReport("refused")
         try:
             report = await self._step(scope, run_id)
-        except LeaseStoreUnavailableError as error:
+        except (LeaseStoreUnavailableError, StoreUnavailableError) as error:
             log.warning("step_unreachable run=%s error=%s", run_id, error.code)
-            return StepReport("unreachable")
-        except StoreUnavailableError as error:
-            log.warning("step_unreachable run=%s error=%s", run_id, error.code)
-            return StepReport("unreachable")
+            return StepReport("unreachable", error=error)
         if report.bells:
             await self.gear.doorbell.ring(report.bells)
         return report
 
     async def _step(self, scope: str, run_id: str) -> StepReport:
         gear = self.gear
-        key, owner, ttl_ms = run_lease_key(scope, run_id), gear.ids.token(), gear.settings.lease_ttl_ms
+        key, ttl_ms = run_lease_key(scope, run_id), gear.settings.lease_ttl_ms
+        owner = f"{gear.process}#{gear.ids.token()}"
         claim = await gear.leases.acquire(key, owner, ttl_ms)
         if isinstance(claim, Young):
             head = await gear.store.head(scope, run_id)
@@ -113,6 +115,7 @@ class Engine:
                 return StepReport("young")
             claim = await gear.leases.acquire(key, owner, ttl_ms, force=True)
         if not isinstance(claim, Lease):
+            await self._notice(key, scope, run_id)
             return StepReport("held")
         stop = Stop(gear.clock)
         loop = asyncio.get_running_loop()
@@ -124,21 +127,34 @@ class Engine:
         hold = gear.heartbeat.hold(
             claim, limit_ms=gear.settings.step_limit_ms, on_lost=stop.lose, on_cancel=on_cancel, label="step"
         )
-        self._stops.add(stop)
+        self._stops[key] = stop
         end: StepEnd = "crashed"
         bells: list[Bell] = []
+        faults: list[DeuzError] = []
         again = False
         try:
-            end = await self._work(scope, run_id, claim, hold, stop, bells)
+            end = await self._work(scope, run_id, claim, hold, stop, bells, faults)
         finally:
-            self._stops.discard(stop)
+            self._stops.pop(key, None)
             gear.heartbeat.drop(hold)
             again = await self._release(hold, stop)
         if again and end in ("turn", "waiting", "suspended", "idle") and not any(bell.run_id == run_id for bell in bells):
             head = await gear.store.head(scope, run_id)
             if head is not None and head.has_work:
                 bells.append(bell_of(head))
-        return StepReport(end, tuple(bells))
+        return StepReport(end, tuple(bells), faults[0] if faults else None)
+
+    async def _notice(self, key: str, scope: str, run_id: str) -> None:
+        """Somebody rang for a run that this very process works on: if it was for a cancel, say so at once.
+
+        The lease provider's signal, which reaches other processes, takes until the next heartbeat.
+        """
+        stop = self._stops.get(key)
+        if stop is None or stop.is_cancelled:
+            return
+        head = await self.gear.store.head(scope, run_id)
+        if head is not None and head.cancel_seq > head.seen_seq:
+            stop.cancel()
 
     async def _confirm_cancel(self, scope: str, run_id: str, stop: Stop) -> None:
         """A signal only points at the inbox; one without a note ends nothing (LSE-008). Unread, the next commit tells."""
@@ -159,7 +175,16 @@ class Engine:
             return True
         return not isinstance(released, Gone) and released.again
 
-    async def _work(self, scope: str, run_id: str, lease: Lease, hold: Hold, stop: Stop, bells: list[Bell]) -> StepEnd:
+    async def _work(
+        self,
+        scope: str,
+        run_id: str,
+        lease: Lease,
+        hold: Hold,
+        stop: Stop,
+        bells: list[Bell],
+        faults: list[DeuzError],
+    ) -> StepEnd:
         gear = self.gear
         loaded, remembered = await self._load(scope, run_id)
         if loaded is None:
@@ -182,6 +207,7 @@ class Engine:
         except (CheckpointVersionError, CodecError) as error:
             await gear.store.postpone(scope, run_id, gear.settings.unclean_back_off_max_ms)
             log.error("run_unreadable run=%s error=%s message=%s", run_id, error.code, error.message)
+            faults.append(error)
             return "unreadable"
         if isinstance(definition, AgentDefinition) and not self._bindings.match(run.envelope.binding, definition):
             await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
@@ -200,6 +226,7 @@ class Engine:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the worker and its other runs
             log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, _place(error))
+            faults.append(error if isinstance(error, DeuzError) else DeuzError(f"the step crashed: {type(error).__name__}"))
             await gear.store.record_unclean_end(head.rid, committer.run.envelope.revision, self._back_off_ms(head.attempts))
             end = "crashed"
         bells.extend(loop.bells)

@@ -27,6 +27,8 @@ class Gear:
     sink: LiveSink
     settings: EngineSettings = field(default_factory=EngineSettings)
     histories: Histories = field(default_factory=Histories)
+    process: str = ""
+    """Names this process in the leases that it claims, for people who ask where a run is: `host:pid`."""
 
     @staticmethod
     def known(run: Run) -> Known:

@@ -11,7 +11,7 @@
 --   renew owner ttl mark token epoch -> {1, token, epoch, signal} | {0, 'gone'}  signal: '' | cancel | drain, told once
 --   release owner token epoch      -> {1, again} | {0, 'gone'}                  again = 1: somebody rang meanwhile
 --   signal kind                    -> {held}                                    kind: cancel (waits) | drain (holder only)
---   peek                           -> {ms_left | -1, epoch_age_ms}
+--   peek                           -> {ms_left | -1, epoch_age_ms, owner | ''}
 --
 -- The hash exists while the lease is held, or has lapsed without a release; a release deletes it, so an idle, suspended or
 -- ended run leaves nothing behind. The token comes from one counter and so grows over releases; a flush starts it again.
@@ -113,5 +113,8 @@ if verb == 'signal' then
   return {(held.owner and ms_left > 0) and 1 or 0}
 end
 
-if verb == 'peek' then return {(held.owner and ms_left > 0) and ms_left or -1, age} end
+if verb == 'peek' then
+  if held.owner and ms_left > 0 then return {ms_left, age, held.owner} end
+  return {-1, age, ''}
+end
 return redis.error_reply('ERR unknown verb')

@@ -80,8 +80,8 @@ class LeaseScript:
 
     def peeked(self, answer: Sequence[object]) -> Peek:
         match answer:
-            case [int(ms_left), int(age_ms)]:
-                return Peek(None if ms_left < 0 else ms_left, age_ms)
+            case [int(ms_left), int(age_ms), str(owner)]:
+                return Peek(None if ms_left < 0 else ms_left, age_ms, owner)
             case _:
                 raise _not_ours("peek")
 

@@ -118,9 +118,10 @@ class LeaseTable:
 
     def peek(self, key: str) -> Peek:
         with self._transaction() as at:
-            found = at.sql.execute("select until_ms from lease where key = ?", (key,)).fetchone()
-            ms_left = None if found is None or found[0] <= at.now_ms else found[0] - at.now_ms
-            return Peek(ms_left, at.now_ms - at.born_ms)
+            found = at.sql.execute("select until_ms, owner from lease where key = ?", (key,)).fetchone()
+            if found is None or found[0] <= at.now_ms:
+                return Peek(None, at.now_ms - at.born_ms)
+            return Peek(found[0] - at.now_ms, at.now_ms - at.born_ms, found[1])
 
     def forget(self) -> None:
         with self._transaction() as at:

@@ -69,6 +69,8 @@ class Peek:
     ms_left: int | None
     """None: nobody holds it."""
     memory_age_ms: int
+    owner: str = ""
+    """Of the claim that holds it; empty when nobody does. Its part before `#` names the process."""
 
 
 class LeaseRenewer(Protocol):

@@ -222,15 +222,17 @@ class LeaseConformance:
         assert list(renew_all(bench, [])) == []
 
     async def test_a_look_changes_nothing(self, bench: LeaseBench) -> None:
-        """A peek tells what is left of a lease and leaves no mark; a free and a lapsed key have nothing left."""
+        """A peek tells what is left of a lease and whose it is, and leaves no mark; a free and a lapsed key have neither."""
         assert (await bench.leases.peek(KEY)).ms_left is None
         lease = await claim(bench, "a")
-        left = (await bench.leases.peek(KEY)).ms_left
-        assert left is not None
-        assert 0 < left <= LONG_MS
+        peek = await bench.leases.peek(KEY)
+        assert peek.ms_left is not None
+        assert 0 < peek.ms_left <= LONG_MS
+        assert peek.owner == "a"
         assert await bench.leases.release(lease) == Released(again=False)
         await lapsed(bench, "b")
-        assert (await bench.leases.peek(KEY)).ms_left is None
+        lapsed_peek = await bench.leases.peek(KEY)
+        assert (lapsed_peek.ms_left, lapsed_peek.owner) == (None, "")
 
     async def test_the_highest_revision_outlives_a_dead_holder(self, bench: LeaseBench) -> None:
         """The next holder is told the highest revision that its predecessor claimed or renewed with."""
