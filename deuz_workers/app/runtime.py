@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from typing import TYPE_CHECKING
 
 from deuz_workers.engine.engine import Engine
@@ -59,6 +61,7 @@ class Runtime:
             sink=sink or Silence(),
             settings=settings,
             histories=Histories(settings.history_cache_chars),
+            process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)
 
