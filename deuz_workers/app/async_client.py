@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
+from deuz_workers.app.answers import NO_OUTCOMES, NO_VERDICTS, Answers, Verdict
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.conversation import Content, GivenMessage
+from deuz_workers.app.embedded import IN_PROCESS_QUEUE, resume_embedded, run_embedded
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
+from deuz_workers.app.results import AgentResult
 from deuz_workers.core.change import Bell
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.store import NewRun
@@ -70,9 +73,66 @@ class AsyncClient:
         asked = agent_run(self._app.ids, name, self._app.agents.get(name), prompt=prompt, messages=messages, options=options)
         return await self._create(asked, options, connection)
 
+    async def run_embedded(
+        self,
+        agent: str | Agent,
+        prompt: Content | None = None,
+        *,
+        messages: Iterable[GivenMessage] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        budget: Budget | None = None,
+        on_conflict: OnConflict | None = None,
+    ) -> AgentResult[Any]:
+        """Run an agent of the application on this loop until it has something to report; no worker is involved.
+
+        See `run_agent`. Workers leave such a run alone unless they take from the queue `in-process`.
+        """
+        on_conflict = on_conflict or ("return" if idempotency_key else "reject")
+        options = Options(
+            run_id,
+            idempotency_key,
+            scope,
+            deadline=deadline,
+            tags=tags,
+            queue=IN_PROCESS_QUEUE,
+            budget=budget,
+            on_conflict=on_conflict,
+        )
+        asked = self._asked(agent, prompt, messages, options)
+        return await run_embedded(self._app, asked, options)
+
+    async def resume_embedded(
+        self,
+        run_id: str,
+        *,
+        scope: str = "default",
+        approvals: Mapping[str, Verdict] = NO_VERDICTS,
+        retry_tool_call_ids: Iterable[str] = (),
+        reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+    ) -> AgentResult[Any]:
+        """Go on with a stored run on this loop until it has something to report. See `resume_agent`."""
+        answers = Answers(approvals, tuple(retry_tool_call_ids), reconciled_tool_results)
+        return await resume_embedded(self._app, scope, run_id, answers)
+
     def handle(self, run_id: str, scope: str = "default") -> AsyncHandle:
         """Of a run that exists; nothing is looked up yet."""
         return AsyncHandle(self._access, scope, run_id)
+
+    def _asked(
+        self,
+        agent: str | Agent,
+        prompt: Content | None,
+        messages: Iterable[GivenMessage] | None,
+        options: Options,
+    ) -> NewRun:
+        name = agent if isinstance(agent, str) else agent.name
+        self._app.registry.check_agent(name)
+        known = self._app.agents.get(name)
+        return agent_run(self._app.ids, name, known, prompt=prompt, messages=messages, options=options)
 
     async def _create(self, asked: NewRun, options: Options, connection: Any) -> AsyncHandle:
         created = await self._access.store.create(asked, connection=connection)

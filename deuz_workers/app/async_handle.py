@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from deuz_workers.app.access import Access, Pauses, not_found
-from deuz_workers.app.results import (
-    AgentResult,
-    PendingApproval,
-    has_report,
-    listed_status,
-    pending_approvals,
-    result_of,
-)
+from deuz_workers.app.results import AgentResult, PendingApproval, pending_approvals, result_of
 from deuz_workers.core.change import FINAL, Bell, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
@@ -58,7 +51,7 @@ class AsyncHandle:
 
     async def status(self) -> RunStatus:
         """As listings show it. Raises `RunNotFoundError`."""
-        return listed_status(await self._access.head(self.scope, self.run_id))
+        return (await self._access.head(self.scope, self.run_id)).listed_status
 
     async def result(self, timeout: float | None = None) -> AgentResult[Any]:
         """Wait until the run has something to report: its end, a suspension, or an effect that nobody knows (RES-019).
@@ -154,7 +147,7 @@ class AsyncHandle:
 
     async def _wait_for_report(self) -> None:
         pauses = Pauses(self._access.clock)
-        while not has_report(await self._access.head(self.scope, self.run_id)):
+        while not (await self._access.head(self.scope, self.run_id)).has_report:
             await pauses.wait()
 
     def _too_late(self, timeout: float | None) -> ResultTimeoutError:

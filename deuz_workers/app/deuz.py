@@ -13,18 +13,20 @@ from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
 from deuz_workers.app.connections import leases_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
+from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
+from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.usage import Budget
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.leases import LeaseProvider
-from deuz_workers.ports.runtime import Clock, Doorbell, Ids
+from deuz_workers.ports.runtime import Clock, Ids
 from deuz_workers.ports.store import RunStore
 from deuz_workers.providers.prices import Price, PriceList
 
@@ -46,9 +48,12 @@ class Deuz:
         reducers: Iterable[Reducer] = (),
         settings: Settings | None = None,
         prices: Mapping[str, Price] = NO_PRICES,
+        store: RunStore | None = None,
+        leases: LeaseProvider | None = None,
     ) -> None:
         """`settings` None: read from environment and file at the first use. `prices`: see `PriceList`.
 
+        `store` and `leases` take the place of those that the settings name; for stores of one's own and for tests.
         Raises ConfigurationError for a name that is there twice, and for what is no agent or reducer.
         """
         given = _checked(agents, Agent, "an agent")
@@ -61,6 +66,8 @@ class Deuz:
         self.clock: Clock = SystemClock()
         self.ids: Ids = SystemIds(self.clock)
         self._settings = settings
+        self._store = store
+        self._leases = leases
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
@@ -116,6 +123,14 @@ class Deuz:
             )
         )
 
+    def run_embedded(self, agent: str | Agent, prompt: Content | None = None, **options: Any) -> AgentResult[Any]:
+        """Run an agent in this process until it has something to report. See `AsyncClient.run_embedded`."""
+        return LOOP.run(self.aio.run_embedded(agent, prompt, **options))
+
+    def resume_embedded(self, run_id: str, **options: Any) -> AgentResult[Any]:
+        """Go on with a stored run in this process. See `AsyncClient.resume_embedded`."""
+        return LOOP.run(self.aio.resume_embedded(run_id, **options))
+
     def handle(self, run_id: str, scope: str = "default") -> Handle:
         """Of a run that exists; nothing is looked up yet."""
         return Handle(self.aio.handle(run_id, scope))
@@ -133,17 +148,17 @@ class Deuz:
     @cached_property
     def store(self) -> RunStore:
         """Connects at its first use in each process and loop."""
-        return store_of(self.settings)
+        return self._store or store_of(self.settings)
 
     @cached_property
     def leases(self) -> LeaseProvider:
         """Connects at its first use in each process and loop. Raises `ConfigurationError` where no provider is set."""
-        return leases_of(self.settings)
+        return self._leases or leases_of(self.settings)
 
     @cached_property
-    def doorbell(self) -> Doorbell:
-        """Rings the workers of this application; usable from any process and loop."""
-        return bell_of(self.settings.broker, self.ids)
+    def doorbell(self) -> AppDoorbell:
+        """Rings the drivers in this process and the workers of this application; usable from any loop."""
+        return AppDoorbell(bell_of(self.settings.broker, self.ids))
 
     async def aclose(self) -> None:
         """Connections of this process and the running loop are closed; the next call would open new ones.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
-from deuz_workers.core.change import Head, ItemRow, RunStatus
+from deuz_workers.core.change import Head, ItemRow
 from deuz_workers.core.codec import decode
 from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run, read_run
@@ -91,22 +91,11 @@ class AgentResult(Generic[T]):
         return self.reason or "no reason is recorded"
 
 
-def has_report(head: Head) -> bool:
-    """The run has ended, or waits for somebody outside: an answer, or a word about an unknown effect."""
-    if head.status in ("completed", "stopped", "failed"):
-        return True
-    if head.parked is not None:
-        return True
-    return head.status == "suspended" and head.open_items > 0 and not head.has_work
-
-
-def listed_status(head: Head) -> RunStatus:
-    """The status as listings show it: a parked run waits for somebody, whatever its record says (architecture D1)."""
-    return head.status if head.parked is None else "suspended"
-
-
 def result_of(loaded: Loaded) -> AgentResult[object]:
-    """The result of a run that `has_report`. Raises `CheckpointVersionError` or `CodecError` for rows of another build."""
+    """The result of a run whose head `has_report`.
+
+    Raises `CheckpointVersionError` or `CodecError` for rows of another build.
+    """
     head = loaded.head
     run = read_run(head, loaded.messages, loaded.receipts)
     envelope = run.envelope

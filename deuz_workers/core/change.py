@@ -80,6 +80,18 @@ class Head:
         """Not parked, and due or with unseen inputs."""
         return self.parked is None and ((self.due_in_ms is not None and self.due_in_ms <= 0) or self.wake_seq > self.seen_seq)
 
+    @property
+    def has_report(self) -> bool:
+        """Ended, or waiting for somebody outside: for an answer, or for a word about an effect that nobody knows (RES-019)."""
+        if self.status in FINAL or self.parked is not None:
+            return True
+        return self.status == "suspended" and self.open_items > 0 and not self.has_work
+
+    @property
+    def listed_status(self) -> RunStatus:
+        """As listings show it: a parked run waits for somebody, whatever its record says (architecture D1)."""
+        return self.status if self.parked is None else "suspended"
+
 
 @dataclass(frozen=True, slots=True)
 class Bell:

@@ -162,6 +162,12 @@ class SwarmSnapshot:
     running: int
     tasks: tuple[TaskRow, ...]
 
+    @property
+    def only_waits(self) -> bool:
+        """Nothing runs or can run before somebody answers or says what became of an effect."""
+        waits = any(task.status in ("suspended", "needs_reconciliation") for task in self.tasks)
+        return waits and self.open > 0 and not self.ready and not self.running
+
 
 @dataclass(frozen=True, slots=True)
 class Cascade:

@@ -1,0 +1,110 @@
+"""Running what an application holds in the process of the caller: `app.run_embedded`, and under it `run_agent`.
+
+The engine, its commits and its leases are those of a pool, so what a dead process left behind is resumed by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from deuz_workers.app.answers import Answers
+from deuz_workers.app.order import Options, check_created
+from deuz_workers.app.results import AgentResult, refused, result_of
+from deuz_workers.app.runtime import Runtime
+from deuz_workers.core.change import FINAL
+from deuz_workers.engine.in_process import InProcess, LocalDoorbell
+from deuz_workers.errors import (
+    AgentRunLeaseError,
+    LeaseStoreUnavailableError,
+    ScopeMismatchError,
+    StoreError,
+)
+from deuz_workers.ports.runtime import LiveSink
+from deuz_workers.ports.store import NewRun
+
+if TYPE_CHECKING:
+    from deuz_workers.app.deuz import Deuz
+
+IN_PROCESS_QUEUE = "in-process"
+"""Runs that are driven by the process that started them; no worker takes from it unless told to."""
+
+EMBEDDED_STEP_TURNS = 16
+"""Turns under one lease. There is no broker between two steps and nobody else to let in, so giving it back helps nobody."""
+
+
+@asynccontextmanager
+async def driver(
+    app: Deuz,
+    *,
+    sink: LiveSink | None = None,
+    concurrency: int = 64,
+    queues: tuple[str, ...] | None = (IN_PROCESS_QUEUE,),
+) -> AsyncGenerator[InProcess]:
+    """A driver on the running loop; while it is open, `app` rings it from any thread.
+
+    `queues`: what it takes beside the runs it is asked to drive, None for all. Raises `MigrationMissingError`,
+    `SchemaTooNewError`, `StoreUnavailableError` before anything is taken.
+    """
+    doorbell = LocalDoorbell(queues)
+    settings = replace(app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns))
+    runtime = Runtime(app, doorbell, sink=sink, settings=settings)
+    await runtime.open()
+    app.doorbell.add(doorbell)
+    try:
+        yield InProcess(runtime.engine, doorbell, concurrency=concurrency, queues=queues)
+    finally:
+        app.doorbell.discard(doorbell)
+        await runtime.close()
+
+
+async def run_embedded(app: Deuz, asked: NewRun, options: Options) -> AgentResult[Any]:
+    """Write the run and drive it until it has something to report.
+
+    What the store or another executor refuses is a `failed` result (RES-009, RES-021); everything else is raised.
+    """
+    run_id, scope = asked.run_id, asked.scope
+    try:
+        async with driver(app) as driving:
+            created = await app.store.create(asked)
+            check_created(asked, created, options)
+            run_id = created.run_id
+            return await _driven(app, driving, scope, run_id)
+    except (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError) as error:
+        return refused(run_id, scope, asked.agent, error)
+
+
+async def resume_embedded(app: Deuz, scope: str, run_id: str, answers: Answers) -> AgentResult[Any]:
+    """Hand in `answers` if they are complete, and drive the run until it has something to report.
+
+    Refusals are `failed` results. A run that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008).
+    """
+    agent = ""
+    try:
+        async with driver(app) as driving:
+            loaded = await app.store.load(scope, run_id)
+            if loaded is None:
+                raise ScopeMismatchError(
+                    "Native checkpoint version, identity, or scope mismatch. "
+                    f"There is no run {run_id!r} in scope {scope!r}; check both",
+                    run_id=run_id,
+                )
+            agent = loaded.head.agent
+            answers.check(loaded)
+            if loaded.head.status in FINAL or (loaded.head.has_report and not answers.settle(loaded)):
+                return result_of(loaded)
+            await answers.hand_in(app.store, loaded)
+            return await _driven(app, driving, scope, run_id)
+    except (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError) as error:
+        return refused(run_id, scope, agent, error)
+
+
+async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str) -> AgentResult[Any]:
+    refusals = await driving.drive([(scope, run_id)])
+    if error := refusals.get((scope, run_id)):
+        raise error
+    loaded = await app.store.load(scope, run_id)
+    assert loaded is not None
+    return result_of(loaded)

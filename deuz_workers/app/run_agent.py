@@ -1,0 +1,134 @@
+"""`run_agent` and `resume_agent`: one agent, this process, nothing else needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from deuz_workers.app.agent import Agent
+from deuz_workers.app.answers import NO_OUTCOMES, NO_VERDICTS, Verdict
+from deuz_workers.app.conversation import Content, GivenMessage
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.loop_thread import LOOP
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
+from deuz_workers.app.results import AgentResult
+from deuz_workers.app.settings import Settings
+from deuz_workers.core.usage import Budget
+from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.store import RunStore
+from deuz_workers.store.opening import MEMORY
+
+
+async def run_agent(
+    agent: Agent,
+    prompt: Content | None = None,
+    *,
+    messages: Iterable[GivenMessage] | None = None,
+    store: str | RunStore | None = None,
+    leases: LeaseProvider | None = None,
+    run_id: str | None = None,
+    idempotency_key: str | None = None,
+    scope: str = "default",
+    deadline: Moment | None = None,
+    tags: Mapping[str, str] = NO_TAGS,
+    budget: Budget | None = None,
+    on_conflict: OnConflict | None = None,
+) -> AgentResult[Any]:
+    """Run an agent on this loop until it has something to report.
+
+    Args:
+        prompt, messages: what the run starts from, exactly one of them.
+        store: a database URL, a store of yours, or None for memory. In a file or a server the run outlives this process:
+            `resume_agent` goes on with it.
+        leases: who excludes other executors; None: a file beside an SQLite file, Redis where `DEUZ_REDIS_URL` names one, else
+            this process alone.
+        on_conflict: `return` goes on with the run that is there, if it was asked for the same. None: that with an
+            `idempotency_key`, else `reject`.
+
+    What the store or another executor refuses is a `failed` result whose `error` says so, and the stored run is as it was.
+    Raises ConfigurationError for what cannot be meant; nothing was written then. Cancelling the task leaves the run to be
+    resumed.
+    """
+    app, owned = application_of(agent, store, leases)
+    try:
+        return await app.aio.run_embedded(
+            agent,
+            prompt,
+            messages=messages,
+            run_id=run_id,
+            idempotency_key=idempotency_key,
+            scope=scope,
+            deadline=deadline,
+            tags=tags,
+            budget=budget,
+            on_conflict=on_conflict,
+        )
+    finally:
+        if owned:
+            await app.aclose()
+
+
+async def resume_agent(
+    agent: Agent,
+    run_id: str,
+    *,
+    store: str | RunStore,
+    leases: LeaseProvider | None = None,
+    scope: str = "default",
+    approvals: Mapping[str, Verdict] = NO_VERDICTS,
+    retry_tool_call_ids: Iterable[str] = (),
+    reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+) -> AgentResult[Any]:
+    """Go on with a stored run on this loop until it has something to report; a run that has ended is only read.
+
+    Args:
+        approvals: verdicts by approval id, for all that is pending; with one of them missing nothing is stored and the run
+            stays suspended.
+        retry_tool_call_ids: interrupted calls that may run once more.
+        reconciled_tool_results: outcomes of interrupted calls that somebody found out, by call id. Together both must settle
+            all unknown effects, else nothing is stored.
+
+    Refusals are `failed` results, as with `run_agent`.
+    """
+    app, owned = application_of(agent, store, leases)
+    try:
+        return await app.aio.resume_embedded(
+            run_id,
+            scope=scope,
+            approvals=approvals,
+            retry_tool_call_ids=retry_tool_call_ids,
+            reconciled_tool_results=reconciled_tool_results,
+        )
+    finally:
+        if owned:
+            await app.aclose()
+
+
+def run_agent_sync(agent: Agent, prompt: Content | None = None, **options: Any) -> AgentResult[Any]:
+    """`run_agent` for code without an event loop; the same arguments."""
+    return LOOP.run(run_agent(agent, prompt, **options))
+
+
+def resume_agent_sync(agent: Agent, run_id: str, **options: Any) -> AgentResult[Any]:
+    """`resume_agent` for code without an event loop; the same arguments."""
+    return LOOP.run(resume_agent(agent, run_id, **options))
+
+
+def application_of(agent: Agent, store: str | RunStore | None, leases: LeaseProvider | None = None) -> tuple[Deuz, bool]:
+    """An application of this one agent over `store`, and whether its connections are ours to close."""
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
+        raise ConfigurationError(f"run_agent takes an Agent, not a {type(agent).__name__}; a name needs an application")
+    if store is not None and not isinstance(store, str):
+        settings = Settings(broker_url=None, leases_url="memory://")
+        return Deuz([agent], settings=settings, store=store, leases=leases), False
+    return Deuz([agent], settings=_settings_at(store or MEMORY), leases=leases), True
+
+
+def _settings_at(url: str) -> Settings:
+    if url == MEMORY:
+        return Settings(database_url=MEMORY, redis_url=None, broker_url=None, leases_url="memory://")
+    settings = Settings(database_url=url)
+    if settings.is_embedded or settings.leases_url or settings.redis_url:
+        return settings
+    return Settings(database_url=url, leases_url="memory://")

@@ -1,0 +1,268 @@
+"""Driving runs on the loop of the caller: no broker, no worker, the same engine (architecture D4).
+
+A doorbell in memory takes the place of the broker, and a pass of the sweep a few times a second that of the pool's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from deuz_workers.core.change import Bell
+from deuz_workers.core.names import run_lease_key
+from deuz_workers.engine.engine import Engine, StepReport
+from deuz_workers.engine.sweep import sweep_pass
+from deuz_workers.errors import (
+    AgentRunLeaseError,
+    DeuzError,
+    ExecutionPolicyError,
+    LeaseStoreUnavailableError,
+    RunNotFoundError,
+    StoreUnavailableError,
+    UnknownAgentError,
+)
+
+log = logging.getLogger(__name__)
+
+Name = tuple[str, str]
+"""Scope and run id."""
+
+UNREACHABLE_TRIES = 3
+"""Steps in a row that found no server; each has waited for as long as the store itself is patient."""
+WIND_DOWN_MS = 2_000
+"""For steps in flight when the driver is cancelled: model calls end at once and say so, a tool may finish."""
+
+
+class LocalDoorbell:
+    """A `Doorbell` for one driver in this process; may be rung from any thread and loop."""
+
+    def __init__(self, queues: Collection[str] | None = None) -> None:
+        """`queues`: bells for other ones are dropped, those are for others to answer; None: all are heard."""
+        self._loop = asyncio.get_running_loop()
+        self._queues = None if queues is None else frozenset(queues)
+        self._waiting: dict[Name, Bell] = {}
+        self.rang = asyncio.Event()
+        self.expected: Collection[Name] = ()
+        """Runs whose bells are heard whatever their queue is."""
+
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        heard = [bell for bell in bells if self._hears(bell)]
+        if asyncio.get_running_loop() is self._loop:
+            self.put(heard)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.put, heard)
+
+    def _hears(self, bell: Bell) -> bool:
+        return self._queues is None or bell.queue in self._queues or (bell.scope, bell.run_id) in self.expected
+
+    def put(self, bells: Sequence[Bell]) -> None:
+        for bell in bells:
+            self._waiting[bell.scope, bell.run_id] = bell
+        if bells:
+            self.rang.set()
+
+    def take(self) -> Bell | None:
+        """The bell that has waited longest."""
+        if not self._waiting:
+            return None
+        return self._waiting.pop(next(iter(self._waiting)))
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A run that the caller waits for."""
+
+    held_since_ms: int | None = None
+    unreachable: int = 0
+
+
+class InProcess:
+    """Takes steps of whatever rings, `concurrency` at a time. For one call of `drive` or `serve` at a time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        doorbell: LocalDoorbell,
+        *,
+        concurrency: int = 64,
+        sweep_interval_ms: int = 200,
+        queues: Sequence[str] | None = None,
+        lease_patience_ms: int | None = None,
+    ) -> None:
+        """`queues`: what the sweep rings, None for all; runs that are driven by name may be in any.
+
+        `lease_patience_ms`: how long a run that another executor holds is waited for; None: a lease TTL, after which one of a
+        dead executor has lapsed.
+        """
+        self._engine = engine
+        self._gear = engine.gear
+        self._doorbell = doorbell
+        self._concurrency = concurrency
+        self._interval_ms = sweep_interval_ms
+        self._queues = queues
+        self._lease_patience_ms = lease_patience_ms or engine.gear.settings.lease_ttl_ms
+        self._steps: dict[asyncio.Task[StepReport], Name] = {}
+        self._wanted: dict[Name, _Wanted] = {}
+        self._refused: dict[Name, DeuzError] = {}
+        self._look_ms = 0
+        """When everything is looked at next, by the monotonic clock."""
+
+    async def drive(self, runs: Iterable[Name]) -> dict[Name, DeuzError]:
+        """Go on until every one of `runs` has something to report (`Head.has_report`), or is a swarm that only waits.
+
+        Returns the runs that could not be driven there, and why; nothing is written about that. Cancelling ends model calls
+        at once and gives leases back; the runs go on where they are driven next.
+        """
+        self._wanted = {name: _Wanted() for name in runs}
+        self._refused = {}
+        self._doorbell.expected = frozenset(self._wanted)
+        self._doorbell.put([Bell(scope, run_id, "") for scope, run_id in self._wanted])
+        await self._go_on(lambda: bool(self._wanted))
+        return self._refused
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Take steps of everything that is due until `stop` is set, then drain: no further turn, calls in flight may end."""
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._doorbell.rang.set())
+        try:
+            await self._go_on(lambda: not stop.is_set())
+        finally:
+            stopping.cancel()
+
+    async def _go_on(self, wanted: Callable[[], bool]) -> None:
+        self._look_ms = self._now_ms() + self._interval_ms
+        try:
+            while wanted():
+                self._start_steps()
+                if self._now_ms() >= self._look_ms:
+                    await self._look_around()
+                    continue
+                await self._pause()
+                for task in [task for task in self._steps if task.done()]:
+                    await self._take_report(self._steps.pop(task), task.result())
+        finally:
+            await self._wind_down()
+
+    def _start_steps(self) -> None:
+        while len(self._steps) < self._concurrency and (bell := self._doorbell.take()) is not None:
+            task = asyncio.ensure_future(self._engine.step(bell.scope, bell.run_id))
+            task.add_done_callback(lambda _: self._doorbell.rang.set())
+            self._steps[task] = (bell.scope, bell.run_id)
+
+    async def _pause(self) -> None:
+        """Until a step has ended, somebody rang, or it is time to look around."""
+        try:
+            async with asyncio.timeout(max(0, self._look_ms - self._now_ms()) / 1000):
+                await self._doorbell.rang.wait()
+        except TimeoutError:
+            return
+        self._doorbell.rang.clear()
+
+    async def _look_around(self) -> None:
+        """Ring what is due and nobody rang for, and see whether somebody else has brought a run to its end."""
+        self._look_ms = self._now_ms() + self._interval_ms
+        try:
+            await sweep_pass(self._gear, self._queues)
+            for name in [name for name in self._wanted if name not in self._steps.values()]:
+                await self._look_at(name)
+        except (StoreUnavailableError, LeaseStoreUnavailableError) as error:
+            log.warning("sweep_unreachable error=%s", error.code)
+
+    async def _take_report(self, name: Name, report: StepReport) -> None:
+        if name in self._steps.values():
+            return  # this step only found that another one of ours is at work on the run
+        wanted = self._wanted.get(name)
+        if wanted is None:
+            if not self._steps and self._wanted:
+                await self._look_at_swarms()
+            return
+        match report.end:
+            case "turn":
+                wanted.held_since_ms = None
+            case "unreachable":
+                wanted.unreachable += 1
+                if wanted.unreachable >= UNREACHABLE_TRIES:
+                    self._refuse(name, report.error or StoreUnavailableError())
+                else:
+                    self._doorbell.put([Bell(*name, "")])
+            case "unreadable" | "crashed":
+                self._refuse(name, report.error or DeuzError(f"run {name[1]!r} could not be driven"))
+            case "nobody" | "other_build" | "unknown_run":
+                self._refuse(name, await self._misfit(name, report.end))
+            case "held":
+                await self._wait_for_holder(name, wanted)
+            case _:
+                await self._look_at(name)
+
+    async def _look_at(self, name: Name) -> None:
+        """See from its head whether a run is where the caller wants it, and when it has work again."""
+        head = await self._gear.store.head(*name)
+        if head is None:
+            self._refuse(name, _unknown(name))
+        elif head.has_report or (head.kind == "swarm" and await self._only_waits(head.rid)):
+            del self._wanted[name]
+        elif head.has_work:
+            self._doorbell.put([Bell(*name, head.queue, head.revision)])
+        elif head.due_in_ms is not None:
+            self._look_ms = min(self._look_ms, self._now_ms() + head.due_in_ms + 1)
+
+    async def _look_at_swarms(self) -> None:
+        """A task's step has ended and nothing else is going on: perhaps all that is left of a swarm waits for answers."""
+        if not self._doorbell.rang.is_set():
+            for name in list(self._wanted):
+                await self._look_at(name)
+
+    async def _only_waits(self, swarm_rid: UUID) -> bool:
+        if self._steps or self._doorbell.rang.is_set():
+            return False
+        snapshot = await self._gear.store.swarm_snapshot(swarm_rid)
+        return snapshot is not None and snapshot.only_waits
+
+    async def _wait_for_holder(self, name: Name, wanted: _Wanted) -> None:
+        """Another executor works on the run. A dead one's lease lapses; a living one is waited for no longer than that."""
+        now_ms = self._now_ms()
+        wanted.held_since_ms = wanted.held_since_ms or now_ms
+        if now_ms - wanted.held_since_ms >= self._lease_patience_ms:
+            text = f"run {name[1]!r} is being executed elsewhere; wait for its handle instead of driving it here"
+            self._refuse(name, AgentRunLeaseError(text, run_id=name[1]))
+            return
+        peek = await self._gear.leases.peek(run_lease_key(*name))
+        self._look_ms = min(self._look_ms, now_ms + (peek.ms_left or 0) + 1)
+
+    async def _misfit(self, name: Name, end: str) -> DeuzError:
+        head = await self._gear.store.head(*name)
+        if head is None:
+            return _unknown(name)
+        if end == "nobody":
+            return UnknownAgentError(
+                f"run {name[1]!r} belongs to agent {head.agent!r}, which is not known here", agent=head.agent
+            )
+        return ExecutionPolicyError(
+            f"Native agent binding changed across resume. Run {name[1]!r} began with another model, other tools or another "
+            f"binding_id of agent {head.agent!r}; resume it with those",
+            code="binding_changed",
+        )
+
+    def _refuse(self, name: Name, error: DeuzError) -> None:
+        self._refused[name] = error
+        del self._wanted[name]
+
+    def _now_ms(self) -> int:
+        return self._gear.clock.monotonic_ms()
+
+    async def _wind_down(self) -> None:
+        """No step is left: each has ended, or was cancelled and has given its lease back."""
+        if self._steps:
+            self._engine.abort_model_calls()
+            _, left = await asyncio.wait(self._steps, timeout=WIND_DOWN_MS / 1000)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*self._steps, return_exceptions=True)
+            self._steps.clear()
+
+
+def _unknown(name: Name) -> RunNotFoundError:
+    return RunNotFoundError(f"there is no run {name[1]!r} in scope {name[0]!r}; check both", run_id=name[1])

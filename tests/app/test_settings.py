@@ -1,0 +1,111 @@
+"""Settings: where they come from, what wins, and what a mistake is told."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deuz_workers.app.settings import Settings
+from deuz_workers.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file and no variable of the developer's has a say."""
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"DEUZ_{name.upper()}", raising=False)
+    monkeypatch.delenv("DEUZ_CONFIG", raising=False)
+
+
+def test_arguments_win_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One name in three places, and an order between them."""
+    file = tmp_path / "deuz.toml"
+    file.write_text('concurrency = 2\npool = "solo"\nsweep_batch = 3\n')
+    monkeypatch.setenv("DEUZ_CONFIG", str(file))
+    monkeypatch.setenv("DEUZ_CONCURRENCY", "5")
+    monkeypatch.setenv("DEUZ_POOL", "prefork")
+    settings = Settings(concurrency=7)
+    assert (settings.concurrency, settings.pool, settings.sweep_batch, settings.step_turns) == (7, "prefork", 3, 1)
+
+
+def test_the_sample_file_lists_every_setting_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it changes nothing; what it leaves out is a secret."""
+    plain = Settings()
+    sample = ROOT / "config/deuz.toml"
+    monkeypatch.setenv("DEUZ_CONFIG", str(sample))
+    assert Settings().model_dump() == plain.model_dump()
+    assert set(Settings.model_fields) - set(tomllib.loads(sample.read_text())) == {"secret"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"concurency": 3}, ["no setting 'concurency'", "given in Python", "config/deuz.toml"]),
+        ({"concurrency": 0}, ["'concurrency'", "greater than or equal to 1"]),
+        ({"pool": "gevent"}, ["'pool'", "'threads', 'prefork' or 'solo'"]),
+        ({"database_url": 7}, ["'database_url'", "string"]),
+        ({"lease_ttl_ms": 5}, ["'lease_ttl_ms'", "1000"]),
+        ({"database_url": "sqlite://:memory:", "broker_url": "redis://x"}, ["in memory", "no worker can see"]),
+    ],
+)
+def test_a_mistake_names_the_setting_its_origin_and_the_way_out(given: dict[str, object], words: list[str]) -> None:
+    """Everything wrong with settings is a ConfigurationError in one sentence."""
+    with pytest.raises(ConfigurationError) as caught:
+        Settings(**given)
+    assert all(word in caught.value.message for word in words), caught.value.message
+
+
+def test_a_mistake_in_the_environment_names_the_variable_and_not_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of settings may be passwords."""
+    monkeypatch.setenv("DEUZ_SWEEP_BATCH", "hunter2")
+    with pytest.raises(ConfigurationError, match="DEUZ_SWEEP_BATCH") as caught:
+        Settings()
+    assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(None, "cannot be read"), ("pool = ", "no TOML"), ("poool = 1", "no setting 'poool'")]
+)
+def test_a_file_that_cannot_be_read_is_named(
+    text: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing, broken or with a key that is none: the message says which file."""
+    file = tmp_path / "mine.toml"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("DEUZ_CONFIG", str(file))
+    with pytest.raises(ConfigurationError, match=words) as caught:
+        Settings()
+    assert "mine.toml" in caught.value.message
+
+
+def test_accounts_in_urls_are_shown_nowhere() -> None:
+    """Neither the representation nor what `doctor` prints has them."""
+    settings = Settings(
+        database_url="postgresql://ann:hunter2@db/x?password=hunter3",
+        redis_url="redis://:hunter4@r:6379/0",
+        secret="hunter5",
+    )
+    shown = repr(settings) + str(settings.masked())
+    assert "hunter" not in shown
+    assert "postgresql://db/x" in shown
+
+
+def test_leases_follow_redis_then_the_database() -> None:
+    """Redis where there is one, a file beside an SQLite file, memory beside memory; Postgres alone is refused in words."""
+    assert Settings(redis_url="redis://r/0").leases == "redis://r/0"
+    assert Settings(database_url="sqlite:///a.db").leases == "sqlite:///a.db.leases"
+    assert Settings(database_url="sqlite://:memory:").leases == "memory://"
+    with pytest.raises(ConfigurationError, match="DEUZ_REDIS_URL"):
+        _ = Settings(database_url="postgresql://db/x").leases
+
+
+def test_queues_come_from_the_environment_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one setting that is a list."""
+    monkeypatch.setenv("DEUZ_QUEUES", "fast, slow")
+    assert Settings().queues == ("fast", "slow")
