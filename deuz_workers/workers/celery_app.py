@@ -18,6 +18,7 @@ from deuz_workers.app.settings import Settings
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.workers.bootstep import Duties
 from deuz_workers.workers.celery_settings import celery_settings
+from deuz_workers.workers.enqueue_task import add_enqueue_task
 from deuz_workers.workers.host import Host, attach
 from deuz_workers.workers.step_task import add_step_task
 
@@ -36,6 +37,7 @@ def make_celery(deuz_app: Deuz | None = None, settings: Settings | None = None) 
     attach(host, celery)
     celery.steps["worker"].add(Duties)
     add_step_task(celery, host)
+    add_enqueue_task(celery, host)
     return celery
 
 

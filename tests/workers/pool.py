@@ -98,10 +98,7 @@ class Pool:
         values = self.settings.model_dump(include=self.settings.model_fields_set) | {
             name: value for name, value in settings.items() if not name.isupper()
         }
-        variables = {
-            f"DEUZ_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
-            for name, value in values.items()
-        }
+        variables = {f"DEUZ_{name.upper()}": _spelled(value) for name, value in values.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DEUZ_")}
         own = {"DEUZ_APP": self.module, TRACES: str(self.traces), "PYTHONPATH": str(ROOT), "DEUZ_CONFIG": "/dev/null"}
         return inherited | own | variables | {name: str(value) for name, value in settings.items() if name.isupper()}
@@ -137,13 +134,18 @@ class Pool:
         (self.traces / f"{name}.go").touch()
 
     def wait_for_lines(self, name: str, count: int = 1) -> list[str]:
-        wait_until(
-            lambda: len(self.lines(name)) >= count,
-            f"{count} lines of {name}; {[w.log.read_text()[-1500:] for w in self.workers]}",
-        )
+        try:
+            wait_until(lambda: len(self.lines(name)) >= count, f"{count} lines of {name!r}")
+        except AssertionError as error:
+            logs = "\n".join(worker.log.read_text()[-1500:] for worker in self.workers)
+            raise AssertionError(f"{error}\n{logs}") from None
         return self.lines(name)
 
     def close(self) -> None:
         for worker in self.workers:
             worker.kill()
         self.app.close()
+
+
+def _spelled(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)

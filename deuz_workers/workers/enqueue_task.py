@@ -1,0 +1,104 @@
+"""The Celery task `deuz.enqueue`: a run from a process that has Celery and none of our code.
+
+::
+
+    celery.send_task("deuz.enqueue", kwargs={"agent": "reviewer", "prompt": "..."}, task_id=key, queue="deuz.default")
+
+The task id is the idempotency key: sending the message again under it starts nothing twice. Until the row exists the message
+is the only copy of the request, and no setting of Redis makes a message lossless, so a sender that must not lose it keeps it
+until the row is there (or writes the row itself: `app.enqueue`). Whoever can write to the broker can send it, which is why the
+door is shut unless `enqueue` says otherwise, and the broker shows the content to whoever can read it.
+
+Events: ``enqueue_refused`` (`id`, `error`), ``enqueue_waiting`` (`id`, `error`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import Reject
+
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.errors import DeuzError, EnqueueRefusedError, StoreUnavailableError
+from deuz_workers.workers.drain import Urgency
+from deuz_workers.workers.host import Host
+from deuz_workers.workers.step_task import QUIET_REQUEST
+
+ENQUEUE_TASK = "deuz.enqueue"
+KEYS = frozenset(
+    ("agent", "prompt", "messages", "scope", "run_id", "queue", "priority", "tags", "start_at", "deadline", "start_before")
+)
+MOMENTS = ("start_at", "deadline", "start_before")
+"""Given as ISO 8601 with a zone."""
+AGAIN_MS = 1_000
+"""Between attempts to write the row while the store is away."""
+
+log = logging.getLogger(__name__)
+
+
+def add_enqueue_task(celery: Celery, host: Host) -> None:
+    """`celery` accepts `deuz.enqueue` if the application's settings say so."""
+
+    @celery.task(name=ENQUEUE_TASK, bind=True, Request=QUIET_REQUEST, throws=(EnqueueRefusedError,))
+    def enqueue(task: Any, *args: Any, **order: Any) -> str:
+        """Write the row of one run; returns its id. Raises `EnqueueRefusedError`, with the code of what was wrong."""
+        key = str(task.request.id)
+        code = "configuration"
+        try:
+            return host.here.call(lambda: _enqueue(host, key, args, order))
+        except StoreUnavailableError as error:
+            raise Reject(error.code, requeue=True) from None
+        except DeuzError as error:
+            code = error.code
+        except Exception as error:  # noqa: BLE001 - its values are the message's content, so only its kind is told
+            code = type(error).__name__
+        host.dropped["enqueue_refused"] += 1
+        log.warning("enqueue_refused id=%s error=%s", key, code)
+        raise EnqueueRefusedError(f"the message {key!r} was refused: {code}", reason=code)
+
+
+async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> str:
+    """Raises what `AsyncClient.enqueue` raises; `StoreUnavailableError` only when the worker drains."""
+    request = check_order(host.app, args, order)
+    told = False
+    while True:
+        try:
+            handle = await host.app.aio.enqueue(idempotency_key=key, **request)
+        except StoreUnavailableError as error:
+            if host.flag.urgency > Urgency.NONE:
+                raise
+            if not told:
+                log.warning("enqueue_waiting id=%s error=%s", key, error.code)
+            told = True
+            await asyncio.sleep(AGAIN_MS / 1000)
+        else:
+            return handle.run_id
+
+
+def check_order(app: Deuz, args: tuple[Any, ...], order: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for `AsyncClient.enqueue`. Raises `EnqueueRefusedError` for a shut door and for what the door does not take."""
+    if app.settings.enqueue == "shut":
+        raise EnqueueRefusedError(
+            "the door for messages is shut; set enqueue to 'unsigned' (DEUZ_ENQUEUE) if only trusted code reaches the broker",
+            code="door_shut",
+        )
+    if args or not order.keys() <= KEYS:
+        raise EnqueueRefusedError(
+            f"only these arguments are taken, by name: {', '.join(sorted(KEYS))}", code="unknown_argument"
+        )
+    if not isinstance(order.get("agent"), str) or app.registry.agent(order["agent"]) is None:
+        raise EnqueueRefusedError("no agent of that name is registered here", code="unknown_agent")
+    moments = {name: _moment(order[name]) for name in MOMENTS if order.get(name) is not None}
+    return {**order, **moments}
+
+
+def _moment(text: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise EnqueueRefusedError("a moment is ISO 8601 text with a zone", code="moment") from None
