@@ -1,3 +1,196 @@
-"""Durable LLM agent runs and swarms on Celery, Redis and Postgres."""
+"""Durable LLM agent runs and swarms on Celery, Redis and Postgres.
 
-__all__: list[str] = []
+::
+
+    from deuz_workers import Agent, Deuz, tool
+
+    @tool(replay="idempotent")
+    def weather(city: str) -> str:
+        "The weather in a city."
+        ...
+
+    app = Deuz([Agent("guide", model="openai:gpt-5-mini", tools=[weather])])
+    print(app.enqueue("guide", "What to wear in Oslo?").result(timeout=60).output)
+
+Names are imported at their first use, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from deuz_workers.errors import (
+    AgentRunLeaseError,
+    CheckpointVersionError,
+    CodecError,
+    ConfigurationError,
+    DeadlinePassed,
+    DeuzError,
+    EnqueueRefusedError,
+    ExecutionPolicyError,
+    Interruption,
+    LeaseLost,
+    LeaseStoreUnavailableError,
+    MigrationMissingError,
+    ModelAuthenticationError,
+    ModelError,
+    ModelRateLimitedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    ResultTimeoutError,
+    RevisionConflictError,
+    RunCancelled,
+    RunExistsError,
+    RunFailedError,
+    RunNotFoundError,
+    SchemaTooNewError,
+    ScopeMismatchError,
+    ServerUnavailableError,
+    StoreError,
+    StoreUnavailableError,
+    SwarmConflictError,
+    SwarmDefinitionError,
+    SwarmTaskTimeout,
+    ToolArgumentsError,
+    ToolError,
+    ToolResultError,
+    UnknownAgentError,
+    UnknownToolError,
+    UnsupportedPoolError,
+)
+
+if TYPE_CHECKING:
+    from deuz_workers.app.agent import Agent
+    from deuz_workers.app.async_handle import AsyncHandle
+    from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+    from deuz_workers.app.deuz import Deuz
+    from deuz_workers.app.handle import Handle, SwarmHandle
+    from deuz_workers.app.reducer import Reducer, reducer
+    from deuz_workers.app.results import AgentResult
+    from deuz_workers.app.run_agent import resume_agent, resume_agent_sync, run_agent, run_agent_sync
+    from deuz_workers.app.settings import Settings
+    from deuz_workers.app.swarm import Swarm, Task
+    from deuz_workers.app.swarm_result import SwarmResult
+    from deuz_workers.core.limits import Limits
+    from deuz_workers.core.messages import ImagePart, Message, TextPart
+    from deuz_workers.core.usage import Budget, Usage
+    from deuz_workers.ports.definition import ReducerContext
+    from deuz_workers.ports.tool import ToolContext
+    from deuz_workers.providers.chat_completions import ChatCompletionsModel
+    from deuz_workers.providers.mock import MockModel
+    from deuz_workers.providers.prices import Price
+    from deuz_workers.tools.decorator import tool, tool_from_schema
+
+__all__ = [
+    "Agent",
+    "AgentResult",
+    "AgentRunLeaseError",
+    "AsyncHandle",
+    "AsyncSwarmHandle",
+    "Budget",
+    "ChatCompletionsModel",
+    "CheckpointVersionError",
+    "CodecError",
+    "ConfigurationError",
+    "DeadlinePassed",
+    "Deuz",
+    "DeuzError",
+    "EnqueueRefusedError",
+    "ExecutionPolicyError",
+    "Handle",
+    "ImagePart",
+    "Interruption",
+    "LeaseLost",
+    "LeaseStoreUnavailableError",
+    "Limits",
+    "Message",
+    "MigrationMissingError",
+    "MockModel",
+    "ModelAuthenticationError",
+    "ModelError",
+    "ModelRateLimitedError",
+    "ModelRequestError",
+    "ModelResponseError",
+    "ModelTimeoutError",
+    "ModelUnavailableError",
+    "Price",
+    "Reducer",
+    "ReducerContext",
+    "ResultTimeoutError",
+    "RevisionConflictError",
+    "RunCancelled",
+    "RunExistsError",
+    "RunFailedError",
+    "RunNotFoundError",
+    "SchemaTooNewError",
+    "ScopeMismatchError",
+    "ServerUnavailableError",
+    "Settings",
+    "StoreError",
+    "StoreUnavailableError",
+    "Swarm",
+    "SwarmConflictError",
+    "SwarmDefinitionError",
+    "SwarmHandle",
+    "SwarmResult",
+    "SwarmTaskTimeout",
+    "Task",
+    "TextPart",
+    "ToolArgumentsError",
+    "ToolContext",
+    "ToolError",
+    "ToolResultError",
+    "UnknownAgentError",
+    "UnknownToolError",
+    "UnsupportedPoolError",
+    "Usage",
+    "reducer",
+    "resume_agent",
+    "resume_agent_sync",
+    "run_agent",
+    "run_agent_sync",
+    "tool",
+    "tool_from_schema",
+]
+
+_HOMES = {
+    "app.agent": ("Agent",),
+    "app.async_handle": ("AsyncHandle",),
+    "app.async_swarm_handle": ("AsyncSwarmHandle",),
+    "app.deuz": ("Deuz",),
+    "app.handle": ("Handle", "SwarmHandle"),
+    "app.reducer": ("Reducer", "reducer"),
+    "app.results": ("AgentResult",),
+    "app.run_agent": ("resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
+    "app.settings": ("Settings",),
+    "app.swarm": ("Swarm", "Task"),
+    "app.swarm_result": ("SwarmResult",),
+    "core.limits": ("Limits",),
+    "core.messages": ("ImagePart", "Message", "TextPart"),
+    "core.usage": ("Budget", "Usage"),
+    "ports.definition": ("ReducerContext",),
+    "ports.tool": ("ToolContext",),
+    "providers.chat_completions": ("ChatCompletionsModel",),
+    "providers.mock": ("MockModel",),
+    "providers.prices": ("Price",),
+    "tools.decorator": ("tool", "tool_from_schema"),
+}
+"""Module below the package: the public names that live there."""
+
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'deuz_workers' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"deuz_workers.{home}"), name)
+    globals()[name] = found  # found without this function from now on
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,12 +9,16 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.answers import NO_OUTCOMES, NO_VERDICTS, Answers, Verdict
 from deuz_workers.app.async_handle import AsyncHandle
+from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.conversation import Content, GivenMessage
-from deuz_workers.app.embedded import IN_PROCESS_QUEUE, resume_embedded, run_embedded
+from deuz_workers.app.embedded import IN_PROCESS_QUEUE, drive_swarm, driver, resume_embedded, run_embedded
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
 from deuz_workers.app.results import AgentResult
+from deuz_workers.app.swarm import Swarm
+from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import Bell
 from deuz_workers.core.usage import Budget
+from deuz_workers.errors import RunExistsError, SwarmConflictError
 from deuz_workers.ports.store import NewRun
 
 if TYPE_CHECKING:
@@ -72,6 +76,71 @@ class AsyncClient:
         self._app.registry.check_agent(name)
         asked = agent_run(self._app.ids, name, self._app.agents.get(name), prompt=prompt, messages=messages, options=options)
         return await self._create(asked, options, connection)
+
+    async def run_swarm(
+        self,
+        swarm: Swarm,
+        *,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        connection: Any = None,
+    ) -> AsyncSwarmHandle:
+        """The swarm and all its tasks are rows, its first tasks have slots, and workers were asked to look.
+
+        Args: as for `enqueue`. `budget`: of all tasks together, None: the swarm's. With `connection` no slot is filled before
+        the sweep comes, or you ring: `await handle.ring()`.
+
+        Raises: SwarmDefinitionError, a task is bound to what the application does not know; SwarmConflictError, a run of that
+        id exists, or the key belongs to another request; ScopeMismatchError; store errors as for `enqueue`.
+        """
+        options = Options(
+            run_id,
+            idempotency_key,
+            scope,
+            deadline=deadline,
+            tags=tags,
+            queue=queue,
+            priority=priority,
+            budget=budget,
+        )
+        handle = await self._create_swarm(swarm, options, connection)
+        if connection is None:
+            await handle.ring()
+        return handle
+
+    async def run_swarm_embedded(
+        self,
+        swarm: Swarm,
+        *,
+        run_id: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        budget: Budget | None = None,
+    ) -> SwarmResult:
+        """Run a swarm on this loop until it has ended or only waits for answers; no worker is involved.
+
+        Raises what `run_swarm` raises, and what keeps the swarm from being driven here.
+        """
+        options = Options(run_id, None, scope, deadline=deadline, tags=tags, queue=IN_PROCESS_QUEUE, budget=budget)
+        async with driver(self._app) as driving:
+            handle = await self._create_swarm(swarm, options, None)
+            return await drive_swarm(driving, handle)
+
+    async def resume_swarm_embedded(self, run_id: str, *, scope: str = "default") -> SwarmResult:
+        """Go on with a stored swarm on this loop, whatever process began it."""
+        async with driver(self._app) as driving:
+            return await drive_swarm(driving, self.swarm_handle(run_id, scope))
+
+    def swarm_handle(self, run_id: str, scope: str = "default") -> AsyncSwarmHandle:
+        """Of a swarm that exists; nothing is looked up yet."""
+        return AsyncSwarmHandle(self._access, scope, run_id)
 
     async def run_embedded(
         self,
@@ -133,6 +202,16 @@ class AsyncClient:
         self._app.registry.check_agent(name)
         known = self._app.agents.get(name)
         return agent_run(self._app.ids, name, known, prompt=prompt, messages=messages, options=options)
+
+    async def _create_swarm(self, swarm: Swarm, options: Options, connection: Any) -> AsyncSwarmHandle:
+        swarm.check_bindings(self._app.registry)
+        head, rows = swarm.new_run(self._app.ids, self._app.agents, options)
+        try:
+            created = await self._access.store.create(head, rows, connection=connection)
+            check_created(head, created, options)
+        except RunExistsError as error:
+            raise SwarmConflictError(error.message, run_id=error.fields["run_id"]) from None
+        return self.swarm_handle(created.run_id, created.scope)
 
     async def _create(self, asked: NewRun, options: Options, connection: Any) -> AsyncHandle:
         created = await self._access.store.create(asked, connection=connection)

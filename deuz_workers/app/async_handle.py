@@ -38,7 +38,7 @@ class Answer:
     winner: Mapping[str, object] | None = None
 
 
-class AsyncHandle:
+class AsyncRun:
     """Refers to a run by scope and id; any number of them may exist, in any process."""
 
     def __init__(self, access: Access, scope: str, run_id: str) -> None:
@@ -52,21 +52,6 @@ class AsyncHandle:
     async def status(self) -> RunStatus:
         """As listings show it. Raises `RunNotFoundError`."""
         return (await self._access.head(self.scope, self.run_id)).listed_status
-
-    async def result(self, timeout: float | None = None) -> AgentResult[Any]:
-        """Wait until the run has something to report: its end, a suspension, or an effect that nobody knows (RES-019).
-
-        `timeout` in seconds; None waits for ever. Raises `RunNotFoundError`; `ResultTimeoutError`, and the run goes on.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                await self._wait_for_report()
-        except TimeoutError:
-            raise self._too_late(timeout) from None
-        loaded = await self._access.store.load(self.scope, self.run_id)
-        if loaded is None:
-            raise not_found(self.scope, self.run_id)
-        return result_of(loaded)
 
     async def events(self, after: int = 0, *, follow: bool = True) -> AsyncIterator[RunEvent]:
         """The run's journal after `after`, in order and without gaps, as it is written; ends with the run.
@@ -111,6 +96,30 @@ class AsyncHandle:
         head = await self._access.head(self.scope, self.run_id)
         await self._access.ring([Bell(head.scope, head.run_id, head.queue, head.revision, head.priority, head.agent)])
 
+    def _too_late(self, timeout: float | None) -> ResultTimeoutError:
+        return ResultTimeoutError(
+            f"run {self.run_id!r} had nothing to report within {timeout} s; it goes on, ask again", run_id=self.run_id
+        )
+
+
+class AsyncHandle(AsyncRun):
+    """A started run of an agent."""
+
+    async def result(self, timeout: float | None = None) -> AgentResult[Any]:
+        """Wait until the run has something to report: its end, a suspension, or an effect that nobody knows (RES-019).
+
+        `timeout` in seconds; None waits for ever. Raises `RunNotFoundError`; `ResultTimeoutError`, and the run goes on.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wait_for_report()
+        except TimeoutError:
+            raise self._too_late(timeout) from None
+        loaded = await self._access.store.load(self.scope, self.run_id)
+        if loaded is None:
+            raise not_found(self.scope, self.run_id)
+        return result_of(loaded)
+
     async def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""
         return pending_approvals(await self._access.store.open_items(self.scope, self.run_id))
@@ -149,11 +158,6 @@ class AsyncHandle:
         pauses = Pauses(self._access.clock)
         while not (await self._access.head(self.scope, self.run_id)).has_report:
             await pauses.wait()
-
-    def _too_late(self, timeout: float | None) -> ResultTimeoutError:
-        return ResultTimeoutError(
-            f"run {self.run_id!r} had nothing to report within {timeout} s; it goes on, ask again", run_id=self.run_id
-        )
 
 
 def _event(row: JournalRow) -> RunEvent:

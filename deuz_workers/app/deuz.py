@@ -14,13 +14,15 @@ from deuz_workers.app.bell import bell_of
 from deuz_workers.app.connections import leases_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
-from deuz_workers.app.handle import Handle
+from deuz_workers.app.handle import Handle, SwarmHandle
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
+from deuz_workers.app.swarm import Swarm
+from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.usage import Budget
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
@@ -99,8 +101,7 @@ class Deuz:
 
         With `connection`, an open psycopg connection of yours, the row is part of your transaction.
         """
-        if inspect.iscoroutinefunction(getattr(connection, "execute", None)):
-            raise ConfigurationError("an async connection belongs to its own loop: await app.aio.enqueue(..., connection=...)")
+        _refuse_async(connection, "enqueue")
         return Handle(
             LOOP.run(
                 self.aio.enqueue(
@@ -122,6 +123,51 @@ class Deuz:
                 )
             )
         )
+
+    def run_swarm(
+        self,
+        swarm: Swarm,
+        *,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        connection: Any = None,
+    ) -> SwarmHandle:
+        """The swarm and all its tasks are rows, and workers were asked to look. See `AsyncClient.run_swarm` for all of it."""
+        _refuse_async(connection, "run_swarm")
+        return SwarmHandle(
+            LOOP.run(
+                self.aio.run_swarm(
+                    swarm,
+                    run_id=run_id,
+                    idempotency_key=idempotency_key,
+                    scope=scope,
+                    deadline=deadline,
+                    tags=tags,
+                    queue=queue,
+                    priority=priority,
+                    budget=budget,
+                    connection=connection,
+                )
+            )
+        )
+
+    def run_swarm_embedded(self, swarm: Swarm, **options: Any) -> SwarmResult:
+        """Run a swarm in this process until it has ended or only waits. See `AsyncClient.run_swarm_embedded`."""
+        return LOOP.run(self.aio.run_swarm_embedded(swarm, **options))
+
+    def resume_swarm_embedded(self, run_id: str, *, scope: str = "default") -> SwarmResult:
+        """Go on with a stored swarm in this process."""
+        return LOOP.run(self.aio.resume_swarm_embedded(run_id, scope=scope))
+
+    def swarm_handle(self, run_id: str, scope: str = "default") -> SwarmHandle:
+        """Of a swarm that exists; nothing is looked up yet."""
+        return SwarmHandle(self.aio.swarm_handle(run_id, scope))
 
     def run_embedded(self, agent: str | Agent, prompt: Content | None = None, **options: Any) -> AgentResult[Any]:
         """Run an agent in this process until it has something to report. See `AsyncClient.run_embedded`."""
@@ -179,6 +225,11 @@ class Deuz:
             return self.leases
         except ConfigurationError:
             return None
+
+
+def _refuse_async(connection: Any, function: str) -> None:
+    if inspect.iscoroutinefunction(getattr(connection, "execute", None)):
+        raise ConfigurationError(f"an async connection belongs to its own loop: await app.aio.{function}(..., connection=...)")
 
 
 def _checked(given: Iterable[T], kind: type[T], what: str) -> list[T]:

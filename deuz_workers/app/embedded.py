@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.answers import Answers
+from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.order import Options, check_created
 from deuz_workers.app.results import AgentResult, refused, result_of
 from deuz_workers.app.runtime import Runtime
+from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import FINAL
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell
 from deuz_workers.errors import (
@@ -42,6 +44,7 @@ async def driver(
     sink: LiveSink | None = None,
     concurrency: int = 64,
     queues: tuple[str, ...] | None = (IN_PROCESS_QUEUE,),
+    sweep_interval_ms: int = 200,
 ) -> AsyncGenerator[InProcess]:
     """A driver on the running loop; while it is open, `app` rings it from any thread.
 
@@ -54,7 +57,7 @@ async def driver(
     await runtime.open()
     app.doorbell.add(doorbell)
     try:
-        yield InProcess(runtime.engine, doorbell, concurrency=concurrency, queues=queues)
+        yield InProcess(runtime.engine, doorbell, concurrency=concurrency, queues=queues, sweep_interval_ms=sweep_interval_ms)
     finally:
         app.doorbell.discard(doorbell)
         await runtime.close()
@@ -108,3 +111,12 @@ async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str) -> Age
     loaded = await app.store.load(scope, run_id)
     assert loaded is not None
     return result_of(loaded)
+
+
+async def drive_swarm(driving: InProcess, handle: AsyncSwarmHandle) -> SwarmResult:
+    """Drive a swarm until it has ended or only waits. Raises what kept it from being driven."""
+    name = (handle.scope, handle.run_id)
+    refusals = await driving.drive([name])
+    if error := refusals.get(name):
+        raise error
+    return await handle.result()

@@ -1,21 +1,26 @@
-"""The synchronous twin of `async_handle`: the same methods, waited for."""
+"""The synchronous twins of the handles: the same methods, waited for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from deuz_workers.app.async_handle import Answer, AsyncHandle, RunEvent
+from deuz_workers.app.async_handle import Answer, AsyncHandle, AsyncRun, RunEvent
+from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.results import AgentResult, PendingApproval
+from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.envelope import AgentRunEnvelope
+from deuz_workers.ports.store import SwarmSnapshot
+
+Inner = TypeVar("Inner", bound=AsyncRun)
 
 
-class Handle:
-    """A started run. Usable from any thread; see `AsyncHandle` for what each method promises and raises."""
+class SyncRun(Generic[Inner]):
+    """What handles of runs and of swarms have in common."""
 
-    def __init__(self, inner: AsyncHandle) -> None:
+    def __init__(self, inner: Inner) -> None:
         self._inner = inner
 
     @property
@@ -32,10 +37,6 @@ class Handle:
     def status(self) -> RunStatus:
         """As listings show it."""
         return LOOP.run(self._inner.status())
-
-    def result(self, timeout: float | None = None) -> AgentResult[Any]:
-        """Wait until the run has something to report; `timeout` in seconds."""
-        return LOOP.run(self._inner.result(timeout))
 
     def events(self, after: int = 0, *, follow: bool = True) -> Iterator[RunEvent]:
         """The run's journal after `after`, as it is written; ends with the run, or with what is there now."""
@@ -58,6 +59,14 @@ class Handle:
         """Make a worker look now."""
         LOOP.run(self._inner.ring())
 
+
+class Handle(SyncRun[AsyncHandle]):
+    """A started run of an agent. Usable from any thread; see `AsyncHandle` for what each method promises and raises."""
+
+    def result(self, timeout: float | None = None) -> AgentResult[Any]:
+        """Wait until the run has something to report; `timeout` in seconds."""
+        return LOOP.run(self._inner.result(timeout))
+
     def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""
         return LOOP.run(self._inner.pending())
@@ -69,6 +78,26 @@ class Handle:
     def deny(self, approval_id: str, reason: str | None = None) -> Answer:
         """Refuse the call; the model is told, with the reason."""
         return LOOP.run(self._inner.deny(approval_id, reason))
+
+
+class SwarmHandle(SyncRun[AsyncSwarmHandle]):
+    """A started swarm. Usable from any thread; see `AsyncSwarmHandle` for what each method promises and raises."""
+
+    def task(self, task_id: str) -> Handle:
+        """The handle of a task's own run."""
+        return Handle(self._inner.task(task_id))
+
+    def snapshot(self) -> SwarmSnapshot:
+        """Counters and tasks of one moment."""
+        return LOOP.run(self._inner.snapshot())
+
+    def result(self, timeout: float | None = None) -> SwarmResult:
+        """Wait until the swarm has ended, or nothing can run before somebody answers; `timeout` in seconds."""
+        return LOOP.run(self._inner.result(timeout))
+
+    def output(self, task_id: str) -> object:
+        """What a completed task put out."""
+        return LOOP.run(self._inner.output(task_id))
 
 
 async def _next(events: Any) -> RunEvent | None:

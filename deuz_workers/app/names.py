@@ -22,6 +22,16 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
+def check_run_id(value: object) -> str:
+    """Of a run that somebody starts. Raises `ConfigurationError`; a slash is kept for the tasks of swarms."""
+    run_id = check_id("a run id", value)
+    if "/" in run_id:
+        raise ConfigurationError(
+            f"a run id cannot be {_shown(run_id)}: '/' stands between a swarm and its tasks; use '-' or ':'"
+        )
+    return run_id
+
+
 def check_id(what: str, value: object, error: type[DeuzError] = ConfigurationError) -> str:
     """A run id, scope or idempotency key: any printable text. Raises `error` for an empty, long or unprintable one."""
     if not isinstance(value, str) or not value or len(value) > MAX_RUN_ID_CHARS or not value.isprintable():

@@ -9,12 +9,12 @@ from typing import Literal, get_args
 
 from deuz_workers.app.agent import Agent, check_budget
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
-from deuz_workers.app.names import check_id, check_name
+from deuz_workers.app.names import check_id, check_name, check_run_id
 from deuz_workers.core.change import MessageRow
 from deuz_workers.core.codec import digest, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
 from deuz_workers.core.limits import Limits
-from deuz_workers.core.messages import Message, message_to_record
+from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, ScopeMismatchError
@@ -55,9 +55,10 @@ class Options:
 
     def __post_init__(self) -> None:
         check_id("a scope", self.scope)
-        for what, value in (("a run id", self.run_id), ("an idempotency key", self.idempotency_key)):
-            if value is not None:
-                check_id(what, value)
+        if self.run_id is not None:
+            check_run_id(self.run_id)
+        if self.idempotency_key is not None:
+            check_id("an idempotency key", self.idempotency_key)
         if self.queue is not None:
             check_name("a queue", self.queue)
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
@@ -128,7 +129,7 @@ def agent_run(
         start_before=when("start_before", options.start_before),
         tags=dict(options.tags),
         idempotency_key=options.idempotency_key,
-        input_digest=digest({"agent": agent, "messages": records, "budget": _budget_record(budget)}),
+        input_digest=digest({"agent": agent, "messages": records, "budget": budget_record(budget)}),
         budget=budget,
     )
 
@@ -144,11 +145,7 @@ def message_rows(records: list[dict[str, object]]) -> tuple[MessageRow, ...]:
         raise ConfigurationError(f"a message of the run cannot be stored: {error.message}") from None
 
 
-def task_messages(message: Message) -> tuple[MessageRow, ...]:
-    return message_rows([message_to_record(message)])
-
-
-def _budget_record(budget: Budget | None) -> list[int | None] | None:
+def budget_record(budget: Budget | None) -> list[int | None] | None:
     return None if budget is None else [budget.tokens, budget.usd_micros]
 
 

@@ -14,3 +14,8 @@ def run_lease_key(scope: str, run_id: str) -> str:
 def run_scope_key(rid: UUID) -> str:
     """Key of the budget scope of a run or swarm."""
     return f"run:{rid.hex}"
+
+
+def task_run_id(swarm_run_id: str, task_id: str) -> str:
+    """`<run id>/<task id>`. Ids that people choose have no slash, so nobody can take a task's."""
+    return f"{swarm_run_id}/{task_id}"
