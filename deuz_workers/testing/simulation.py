@@ -8,7 +8,7 @@ lease is not given back, and the next process comes after the lease has lapsed. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -159,8 +159,8 @@ class _Mortal:
         self._inner = inner
         self._points = points
 
-    def __getattr__(self, name: str) -> object:
-        method = getattr(self._inner, name)
+    def __getattr__(self, name: str) -> Any:
+        method: Any = getattr(self._inner, name)
         if not callable(method):
             return method
         process = self._process
@@ -227,7 +227,7 @@ class _MortalTool:
         self._process = process
         self._inner = inner
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
@@ -244,11 +244,11 @@ class _MortalTool:
 class _Nobody:
     """Doorbell, prices and sink of a simulation: nobody listens."""
 
-    async def ring(self, bells: Collection[Bell]) -> None:
+    async def ring(self, bells: Sequence[Bell]) -> None:
         return None
 
     def cost_micros(self, model: str, usage: Usage) -> int | None:
         return None
 
-    def text(self, *fragment: object) -> None:
+    def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:
         return None
