@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -63,6 +63,11 @@ class LocalDoorbell:
             self._waiting[bell.scope, bell.run_id] = bell
         if bells:
             self.rang.set()
+
+    @property
+    def waiting(self) -> int:
+        """Bells that nobody took yet."""
+        return len(self._waiting)
 
     def take(self) -> Bell | None:
         """The bell that has waited longest."""
@@ -123,16 +128,27 @@ class InProcess:
         await self._go_on(lambda: bool(self._wanted))
         return self._refused
 
-    async def serve(self, stop: asyncio.Event) -> None:
-        """Take steps of everything that is due until `stop` is set, then drain: no further turn, calls in flight may end."""
+    async def serve(self, stop: asyncio.Event, *, grace_ms: int = WIND_DOWN_MS) -> None:
+        """Take steps of everything that is due until `stop` is set, then drain: no further turn, and every step ends.
+
+        Tools in flight are waited for, model calls up to `grace_ms` or until `hurry`. Cancelling ends everything at once.
+        """
         stopping = asyncio.ensure_future(stop.wait())
         stopping.add_done_callback(lambda _: self._doorbell.rang.set())
         try:
-            await self._go_on(lambda: not stop.is_set())
+            await self._go_on(lambda: not stop.is_set(), lambda: self._drain(grace_ms))
         finally:
             stopping.cancel()
 
-    async def _go_on(self, wanted: Callable[[], bool]) -> None:
+    def hurry(self) -> None:
+        """The grace period of a drain is over: model calls end now."""
+        self._engine.abort_model_calls()
+
+    @property
+    def running_steps(self) -> int:
+        return len(self._steps)
+
+    async def _go_on(self, wanted: Callable[[], bool], ending: Callable[[], Awaitable[None]] | None = None) -> None:
         self._look_ms = self._now_ms() + self._interval_ms
         try:
             while wanted():
@@ -143,6 +159,8 @@ class InProcess:
                 await self._pause()
                 for task in [task for task in self._steps if task.done()]:
                     await self._take_report(self._steps.pop(task), task.result())
+            if ending is not None:
+                await ending()
         finally:
             await self._wind_down()
 
@@ -165,7 +183,9 @@ class InProcess:
         """Ring what is due and nobody rang for, and see whether somebody else has brought a run to its end."""
         self._look_ms = self._now_ms() + self._interval_ms
         try:
-            await sweep_pass(self._gear, self._queues)
+            room = self._concurrency - len(self._steps) - self._doorbell.waiting
+            if room > 0:  # what it cannot begin is left to other processes
+                await sweep_pass(self._gear, self._queues, batch=room)
             for name in [name for name in self._wanted if name not in self._steps.values()]:
                 await self._look_at(name)
         except (StoreUnavailableError, LeaseStoreUnavailableError) as error:
@@ -252,6 +272,15 @@ class InProcess:
 
     def _now_ms(self) -> int:
         return self._gear.clock.monotonic_ms()
+
+    async def _drain(self, grace_ms: int) -> None:
+        """No step is left: each has come to its end."""
+        self._engine.drain()
+        if self._steps:
+            await asyncio.wait(self._steps, timeout=grace_ms / 1000)
+            self._engine.abort_model_calls()
+            await asyncio.wait(self._steps)
+            self._steps.clear()
 
     async def _wind_down(self) -> None:
         """No step is left: each has ended, or was cancelled and has given its lease back."""

@@ -12,6 +12,7 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.workers.bootstep import check_pool
 from deuz_workers.workers.celery_app import make_celery
 from deuz_workers.workers.celery_settings import concurrency_of
+from deuz_workers.workers.plain import run_plain_worker
 
 
 def run_worker(
@@ -24,11 +25,14 @@ def run_worker(
 ) -> int:
     """Execute steps until a signal says to end; returns the exit code, 0 after a drain.
 
-    What is None comes from the settings. `name`: of the node, `celery@<hostname>` where there are no others on this host.
+    Without a broker this is a plain worker (`workers.plain`), else a Celery one. What is None comes from the settings.
+    `name`: of the node, `celery@<hostname>` where there are no others on this host.
     Logging is the caller's: Celery adds no handler. Raises `UnsupportedPoolError`, `ConfigurationError`.
     """
     given = {"pool": pool, "concurrency": concurrency, "queues": None if queues is None else tuple(queues)}
     settings = app.settings.model_copy(update={key: value for key, value in given.items() if value is not None})
+    if settings.broker is None:
+        return run_plain_worker(app, concurrency=concurrency, queues=queues)
     check_pool(settings.pool)
     celery = make_celery(app, settings)
     signals.setup_logging.connect(_logging_is_set_up, weak=False)

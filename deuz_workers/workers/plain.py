@@ -1,0 +1,52 @@
+"""A worker without Celery, for a pool on one machine over an SQLite database: nobody has to run a server.
+
+Any number of them may work on one file. What another process makes due is found by looking, ten times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Sequence
+
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.embedded import driver
+from deuz_workers.engine.in_process import InProcess
+
+LOOK_MS = 100
+"""One indexed read of the file, a fifth of a millisecond."""
+
+log = logging.getLogger(__name__)
+
+
+def run_plain_worker(app: Deuz, *, concurrency: int | None = None, queues: Sequence[str] | None = None) -> int:
+    """Take steps until SIGTERM or SIGINT, drain, and return 0; a second signal ends model calls at once.
+
+    What is None comes from the settings. Raises `MigrationMissingError`, `SchemaTooNewError`, `StoreUnavailableError` before
+    anything is taken.
+    """
+    settings = app.settings
+    asyncio.run(_serve(app, concurrency or settings.concurrency, tuple(queues or settings.queues)))
+    return 0
+
+
+async def _serve(app: Deuz, concurrency: int, queues: tuple[str, ...]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with driver(app, concurrency=concurrency, queues=queues, sweep_interval_ms=LOOK_MS) as driving:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _asked_to_end, stop, driving)
+        log.info("worker_open pid=%d", os.getpid())
+        await driving.serve(stop, grace_ms=app.settings.drain_grace_ms)
+    await app.aclose()
+
+
+def _asked_to_end(stop: asyncio.Event, driving: InProcess) -> None:
+    if stop.is_set():
+        driving.hurry()
+    log.info(
+        "%s pid=%d steps=%d", "worker_hurrying" if stop.is_set() else "worker_draining", os.getpid(), driving.running_steps
+    )
+    stop.set()
