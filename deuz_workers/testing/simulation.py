@@ -160,9 +160,7 @@ class _Mortal:
         self._points = points
 
     def __getattr__(self, name: str) -> Any:
-        method: Any = getattr(self._inner, name)
-        if not callable(method):
-            return method
+        method: Callable[..., Awaitable[Any]] = getattr(self._inner, name)
         process = self._process
         if name not in self._points:
 
