@@ -106,6 +106,19 @@ def held(name: str) -> MockModel:
     )
 
 
+def asks() -> MockModel:
+    """Says that it was asked, and answers when the file that the prompt names is there."""
+
+    async def answer(request: ModelRequest) -> Entry:
+        trace("asked", request.request_id)
+        go = Path(os.environ[TRACES]) / f"{request.messages[0].text}.go"
+        while not go.exists():
+            await asyncio.sleep(0.01)
+        return "done"
+
+    return MockModel.function(answer)
+
+
 LONG = Limits(max_steps=100_000)
 
 
@@ -116,6 +129,7 @@ def application(settings: Settings | None = None) -> Deuz:
             Agent("worker", model=many("write", "read", "awrite"), tools=[read, write, awrite], limits=LONG),
             Agent("empty", model=many("nothing"), tools=[nothing], limits=LONG),
             Agent("holder", model=held("hold"), tools=[hold]),
+            Agent("thinker", model=asks()),
             Agent("again", model=held("hold_again"), tools=[hold_again]),
         ],
         settings=settings,

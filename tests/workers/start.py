@@ -10,5 +10,7 @@ from deuz_workers.app.discovery import load_app
 from deuz_workers.workers.run import run_worker
 
 if __name__ == "__main__":
-    logging.basicConfig(level="INFO", format="%(process)d %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level="INFO", format="%(relativeCreated)d %(process)d %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
     sys.exit(run_worker(load_app(os.environ["DEUZ_APP"]), name=os.environ.get("TEST_NODE")))
