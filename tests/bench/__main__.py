@@ -1,0 +1,140 @@
+"""``python -m tests.bench``: measure and print one table. How to read it says :mod:`tests.bench`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import redis
+
+import tests.bench
+from deuz_workers.embedded import EmbeddedPostgres, EmbeddedRedis
+from deuz_workers.store import migrate
+from tests.bench.celery_bench import CeleryBench
+from tests.bench.floor_bench import FloorBench
+from tests.bench.ledger_bench import admissions
+from tests.bench.machine import disk_of, machine, versions
+from tests.bench.processes import SLOTS
+from tests.bench.sqlite_bench import embedded
+from tests.bench.table import derived, render
+from tests.bench.windows import Figures
+
+PARTS = ("embedded", "celery", "floor")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is run for one table."""
+
+    turns: int
+    repeats: int
+    floor_steps: int
+    ledger_s: float
+
+
+QUICK = Effort(turns=1_000, repeats=1, floor_steps=200, ledger_s=1.0)
+FULL = Effort(turns=1_000, repeats=3, floor_steps=1_000, ledger_s=4.0)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser("python -m tests.bench", description=tests.bench.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--turns", type=int, help="length of the run that goes alone; windows beyond it are left out")
+    parser.add_argument("--quick", action="store_true", help="one repeat of everything, under a minute")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be given again")
+    parser.add_argument("--pool", choices=tuple(SLOTS), action="append", help="only this pool; may be given again")
+    parser.add_argument("--json", action="store_true", help="print figures as JSON instead of the table")
+    given = parser.parse_args(arguments)
+    effort = QUICK if given.quick else FULL
+    effort = Effort(given.turns or effort.turns, effort.repeats, effort.floor_steps, effort.ledger_s)
+    for name in [name for name in os.environ if name.startswith("DEUZ_")]:
+        del os.environ[name]  # settings of the machine are none of the bench's
+    os.environ["DEUZ_CONFIG"] = os.devnull
+    began = time.monotonic()
+    lines, columns = measure(effort, given.only or PARTS, given.pool or tuple(SLOTS))
+    if given.json:
+        print(json.dumps({"setting": lines, "figures": columns}, indent=2))
+    else:
+        print("\n".join([*lines, "", render(columns), "", f"measured in {time.monotonic() - began:.0f} s; {machine()}"]))
+    return 0
+
+
+def measure(effort: Effort, parts: tuple[str, ...], pools: tuple[str, ...]) -> tuple[list[str], dict[str, Figures]]:
+    """Lines that say what was measured on, and figures by column."""
+    columns: dict[str, Figures] = {}
+    lines = [machine()]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deuz-bench-")))
+        if "embedded" in parts:
+            columns |= _embedded(folder, effort)
+        if "celery" in parts or "floor" in parts:
+            columns |= _on_servers(stack, folder, effort, parts, pools, lines)
+        else:
+            lines += [versions({}), f"databases in {disk_of(folder)}"]
+    return lines, {title: derived(figures) for title, figures in columns.items()}
+
+
+def _embedded(folder: Path, effort: Effort) -> dict[str, Figures]:
+    def run(path: Path | None, synchronous: str) -> Figures:
+        _tell(f"embedded, {'memory' if path is None else synchronous}")
+        mode = "full" if synchronous == "full" else "normal"
+        return asyncio.run(embedded(path, mode, turns=effort.turns, repeats=effort.repeats))
+
+    return {
+        "memory": run(None, "normal"),
+        "SQLite NORMAL": run(folder / "normal", "normal"),
+        "SQLite FULL": run(folder / "full", "full"),
+    }
+
+
+def _on_servers(
+    stack: ExitStack, folder: Path, effort: Effort, parts: tuple[str, ...], pools: tuple[str, ...], lines: list[str]
+) -> dict[str, Figures]:
+    postgres, valkey = stack.enter_context(EmbeddedPostgres()), stack.enter_context(EmbeddedRedis())
+    asyncio.run(migrate(postgres.url))
+    lines += [versions(_server_versions(postgres.url, valkey.url)), f"databases in {disk_of(postgres.data_dir)}, fsync on"]
+    measures: list[Callable[[str], Figures]] = []
+    if "floor" in parts:
+        floor = FloorBench(folder, postgres.url, valkey.url)
+        stack.callback(floor.close)
+        measures.append(lambda pool: floor.measure(pool, steps=effort.floor_steps))
+    if "celery" in parts:
+        bench = CeleryBench(folder, postgres.url, valkey.url)
+        stack.callback(bench.close)
+        measures.append(lambda pool: bench.measure(pool, turns=effort.turns, repeats=effort.repeats))
+    columns: dict[str, Figures] = {}
+    for pool in pools:
+        title = f"{pool} {SLOTS[pool]}"
+        _tell(title)
+        columns[title] = {name: value for measured in measures for name, value in measured(pool).items()}
+    if "celery" in parts:
+        _tell("ledger")
+        columns["ledger"] = asyncio.run(admissions(postgres.url, seconds=effort.ledger_s))
+    return columns
+
+
+def _server_versions(database_url: str, redis_url: str) -> dict[str, str]:
+    with psycopg.connect(database_url) as database, redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        row = database.execute("show server_version").fetchone()
+        assert row is not None
+        about: dict[str, str] = client.info("server")
+        name = about.get("server_name", "redis")
+        return {"Postgres": str(row[0]), name.capitalize(): about.get(f"{name}_version", "?")}
+
+
+def _tell(what: str) -> None:
+    print(f"... {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
