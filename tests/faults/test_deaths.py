@@ -1,0 +1,77 @@
+"""Workers that die: whatever they held goes on elsewhere, and no effect happens twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.workers.pool import Pool
+
+pytestmark = pytest.mark.processes
+TTL_S = 2.0
+"""The lease TTL of the `pool` fixture."""
+SLACK_S = 10.0
+"""A takeover is due within a TTL and two seconds; a machine that also runs other tests may take longer to find the time."""
+
+
+@pytest.mark.spec("FR-07")
+def test_a_child_killed_in_the_middle_of_a_tool_is_taken_over(pool: Pool, record_property: pytest.RecordProperty) -> None:
+    """The same run goes on, in another process, within a lease TTL of the death; the tool has the same key again."""
+    pool.start("prefork")
+    pool.start("prefork")
+    handle = pool.app.enqueue("again", "gate")
+    first = pool.wait_for_lines("hold")[0].split()
+    os.kill(int(first[1]), signal.SIGKILL)
+    died = time.monotonic()
+    second = pool.wait_for_lines("hold", 2)[1].split()
+    took_s = time.monotonic() - died
+    print(f"takeover after {took_s:.2f} s at a TTL of {TTL_S:.0f} s")
+    record_property("takeover_s", took_s)
+    assert took_s < TTL_S + SLACK_S
+    assert (second[0], second[1] != first[1]) == (first[0], True)
+    pool.go("gate")
+    assert handle.result(30).status == "completed"
+
+
+@pytest.mark.spec("FR-07")
+@pytest.mark.parametrize("kind", ["threads", "prefork", "solo"])
+def test_an_effect_that_nobody_knows_of_is_left_to_a_person(pool: Pool, kind: str) -> None:
+    """A tool that must not run twice is not repeated after its worker died: the run waits and names the call."""
+    worker = pool.start(kind)
+    handle = pool.app.enqueue("holder", "gate")
+    pool.wait_for_lines("hold")
+    worker.kill()
+    pool.go("gate")
+    pool.start(kind)
+    result = handle.result(30)
+    assert (result.status, result.reason) == ("stopped", "tool-reconciliation-required")
+    assert len(result.unknown_effects) == 1
+    assert len(pool.lines("hold")) == 1
+
+
+@pytest.mark.spec("FR-09")
+def test_a_worker_that_never_comes_back_is_not_waited_for(pool: Pool) -> None:
+    """All runs of a worker that is dead for good are finished by the other one, without anybody's help."""
+    dead = pool.start(concurrency=8)
+    handles = [pool.app.enqueue("again", "gate") for _ in range(4)]
+    pool.wait_for_lines("hold", 4)
+    dead.kill()
+    pool.go("gate")
+    pool.start()
+    assert {handle.result(30).status for handle in handles} == {"completed"}
+
+
+def test_other_runs_of_a_worker_outlive_a_child_that_is_killed(pool: Pool) -> None:
+    """The parent starts another child, and every run that shared the worker completes."""
+    worker = pool.start("prefork", concurrency=2)
+    poor = pool.app.enqueue("again", "gate")
+    victim = int(pool.wait_for_lines("hold")[0].split()[1])
+    others = [pool.app.enqueue("worker", "5 turns") for _ in range(3)]
+    os.kill(victim, signal.SIGKILL)
+    assert {handle.result(30).status for handle in others} == {"completed"}
+    pool.go("gate")
+    assert poor.result(30).status == "completed"
+    assert worker.process.poll() is None
