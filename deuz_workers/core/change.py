@@ -248,7 +248,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class RevisionConflict:
-    """Somebody else wrote the run; nothing of this change was written."""
+    """Somebody else wrote the run, or parked it; nothing of this change was written."""
 
     revision: int | None
     """What is stored now, None when the run is gone."""

@@ -269,7 +269,7 @@ class RunStore(Protocol):
         ...
 
     async def commit(self, change: Change) -> Outcome:
-        """Apply everything in `change`, or nothing.
+        """Apply everything in `change`, or nothing: `RevisionConflict` for another revision and for a parked run.
 
         A lost answer is settled inside: the head's commit id equals `change.commit_id`, then it was applied; the revision is
         still `expected`, then it is sent again; else conflict. Raises `StoreUnavailableError` when that cannot be found out

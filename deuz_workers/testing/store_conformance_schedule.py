@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from deuz_workers.core.change import Bell
+from deuz_workers.core.change import Bell, RevisionConflict
 from deuz_workers.ports.store import RunStore, When
-from deuz_workers.testing.store_conformance_bench import HOUR_MS, Bench, item
+from deuz_workers.testing.store_conformance_bench import HOUR_MS, Bench, item, message
 
 
 class ScheduleConformance:
@@ -101,6 +101,16 @@ class ScheduleConformance:
         now = await bench.again(head)
         assert (now.parked, now.status, now.revision, now.has_work) == ("store went backwards", "queued", 0, False)
         assert await bench.swept() == []
+
+    async def test_a_parked_run_is_not_written(self, store: RunStore) -> None:
+        """Whoever was overtaken by the parking, a frozen executor that wakes, gets a conflict; after a retry the run goes on."""
+        bench = Bench(store)
+        head = await bench.start()
+        assert await store.park(head.rid, 0, "reconciliation")
+        late = await bench.commit(head, messages=(message(0),), last_seq=0)
+        assert late == RevisionConflict(0)
+        await store.add_note(bench.scope, head.run_id, "retry", "{}")
+        await bench.applied(await bench.again(head))
 
     async def test_parking_needs_the_revision_and_no_unseen_input(self, store: RunStore) -> None:
         """A run that moved on, or that has an input to look at, is not parked."""

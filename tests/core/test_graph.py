@@ -71,7 +71,6 @@ def test_a_cycle_that_is_found_is_one(tasks: Tasks) -> None:
         ([("x", []), ("a", ["c", "x"]), ("b", ["a"]), ("c", ["b"])], "a -> c -> b -> a"),
     ],
 )
-@pytest.mark.spec("SWM-004")
 def test_a_graph_that_is_none_is_refused_in_words(tasks: Tasks, words: str) -> None:
     """The message names the tasks; of a cycle it shows the way round."""
     with pytest.raises(SwarmDefinitionError, match=words):

@@ -4,8 +4,8 @@
 -- still answers from the snapshot taken before the wait; and CTEs without a reference to each other run in no defined order.
 --
 -- Rules of all three
---  1. Refused as `conflict` unless the stored revision is `expected`; as `cancel_pending` if it `leaves` (suspends or ends)
---     while a cancel is unseen (cancel_seq > seen_seq).
+--  1. Refused as `conflict` unless the stored revision is `expected` and nobody has parked the run since; as `cancel_pending` if
+--     it `leaves` (suspends or ends) while a cancel is unseen (cancel_seq > seen_seq).
 --  2. New items belong to a new suspension, named by the new revision. A run that stays suspended carries the answers of items of
 --     the same id over; without new items it keeps its suspension. Any other has none.
 --  3. due_at is what the change asks for, never later than the deadline (nor, while queued, than start_before); it is now when
@@ -36,6 +36,7 @@ fenced as materialized (
     from locked l
     where l.rid = %(rid)s::uuid
       and l.revision = %(expected)s::bigint
+      and l.parked is null
       and not (%(leaves)s::boolean and l.cancel_seq > %(seen_seq)s::bigint)
 ),
 
@@ -82,9 +83,8 @@ own as (
         model_step  = %(model_step)s::integer,
         body        = %(body)s::text,
         status_at   = case when h.status = %(status)s::text then h.status_at else c.now end,
-        due_at      = case when h.parked is null then g.new_due_at end,
-        sweep_at    = case when h.parked is not null then null
-                           when g.new_due_at > c.now then g.new_due_at
+        due_at      = g.new_due_at,
+        sweep_at    = case when g.new_due_at > c.now then g.new_due_at
                            when g.new_due_at is null then null
                            when h.sweep_at between c.half_way and c.later then h.sweep_at
                            else c.later end,
@@ -92,7 +92,7 @@ own as (
         attempts    = case when %(progress)s::boolean then 0 else h.attempts end
     from gate g, clock c
     where h.rid = g.rid
-    returning h.rid, h.revision, h.wake_seq, h.seen_seq, h.cancel_seq, h.due_at, h.parked
+    returning h.rid, h.revision, h.wake_seq, h.seen_seq, h.cancel_seq, h.due_at
 ),
 messages as (
     insert into message (rid, epoch, seq, body)
@@ -117,7 +117,7 @@ events as (
     l.commit_id                             as stored_commit_id,     -- equals mine: an earlier try was applied
     coalesce(o.wake_seq, l.wake_seq)        as wake_seq,
     coalesce(o.cancel_seq, l.cancel_seq)    as cancel_seq,
-    case when o.rid is not null then o.parked is null and (coalesce(o.due_at <= c.now, false) or o.wake_seq > o.seen_seq)
+    case when o.rid is not null then coalesce(o.due_at <= c.now, false) or o.wake_seq > o.seen_seq
          else l.parked is null and (coalesce(l.due_at <= c.now, false) or l.wake_seq > l.seen_seq) end as due
 
 -- part: ledger
@@ -238,7 +238,7 @@ listed as (select 0 as given, 0 as answered),
 select
     case when o.rid is not null then 'applied'
          when l.rid is null then 'missing'
-         when l.revision <> %(expected)s::bigint then 'conflict'
+         when l.revision <> %(expected)s::bigint or l.parked is not null then 'conflict'
          else 'cancel_pending' end as outcome,
 -- include: state_columns
 from clock c
@@ -261,7 +261,7 @@ listed as (select 0 as given, 0 as answered),
 select
     case when o.rid is not null then 'applied'
          when l.rid is null then 'missing'
-         when l.revision <> %(expected)s::bigint then 'conflict'
+         when l.revision <> %(expected)s::bigint or l.parked is not null then 'conflict'
          when exists (select 1 from refused) then 'over_budget'
          else 'cancel_pending' end as outcome,
 -- include: state_columns
@@ -385,7 +385,7 @@ closed as (
 select
     case when o.rid is not null then 'applied'
          when l.rid is null then 'missing'
-         when l.revision <> %(expected)s::bigint then 'conflict'
+         when l.revision <> %(expected)s::bigint or l.parked is not null then 'conflict'
          when not exists (select 1 from fenced) then 'cancel_pending'
          when exists (select 1 from refused) then 'over_budget'
          else 'again' end as outcome,

@@ -3,7 +3,7 @@
 
 -- name: commit_gate
 -- What decides, and what a refusal answers.
-select h.revision, h.commit_id, h.wake_seq, h.cancel_seq, h.status, h.kind, h.suspension, h.open_items,
+select h.revision, h.commit_id, h.wake_seq, h.cancel_seq, h.status, h.kind, h.suspension, h.open_items, h.parked,
        h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0) or h.wake_seq > h.seen_seq) as due
 from run_head h
 where h.rid = :rid
@@ -30,9 +30,8 @@ update run_head as h set
     open_items   = :open_items,
     attempts     = case when :progress then 0 else h.attempts end,
     status_at_ms = case when h.status = :status then h.status_at_ms else :now_ms end,
-    due_at_ms    = case when h.parked is null then new.due_at_ms end,
+    due_at_ms    = new.due_at_ms,
     sweep_at_ms  = case
-        when h.parked is not null then null
         when new.due_at_ms > :now_ms or new.due_at_ms is null then new.due_at_ms
         when h.sweep_at_ms between :now_ms + :ttl_ms / 2 and :now_ms + :ttl_ms then h.sweep_at_ms  -- no index is touched
         else :now_ms + :ttl_ms end
@@ -48,7 +47,7 @@ from (
     from run_head o where o.rid = :rid
 ) as new
 where h.rid = :rid
-returning revision, wake_seq, cancel_seq, coalesce(due_at_ms <= :now_ms, 0) as due    -- a parked one is never due
+returning revision, wake_seq, cancel_seq, coalesce(due_at_ms <= :now_ms, 0) as due
 
 -- name: commit_message
 insert into message (rid, epoch, seq, body) values (:rid, :epoch, :seq, :body)
