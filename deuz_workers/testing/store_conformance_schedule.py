@@ -103,7 +103,7 @@ class ScheduleConformance:
         assert await bench.swept() == []
 
     async def test_a_parked_run_is_not_written(self, store: RunStore) -> None:
-        """Whoever was overtaken by the parking, a frozen executor that wakes, gets a conflict; after a retry the run goes on."""
+        """A frozen executor that wakes after the parking gets a conflict; after a retry the run goes on."""
         bench = Bench(store)
         head = await bench.start()
         assert await store.park(head.rid, 0, "reconciliation")
