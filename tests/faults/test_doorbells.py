@@ -25,7 +25,7 @@ def ring(app: Deuz, *bells: Bell) -> None:
 def waiting(url: str) -> int:
     """Messages that wait in the default queue."""
     with redis.Redis.from_url(url) as client:
-        return sum(int(client.llen(key)) for key in client.scan_iter(f"{broker_queue('default')}*"))  # pyright: ignore[reportArgumentType]
+        return sum(int(client.llen(key)) for key in client.scan_iter(f"{broker_queue('default')}*"))
 
 
 @pytest.mark.spec("DWK-001")

@@ -94,7 +94,7 @@ def many(*names: str) -> MockModel:
         if turn > turns_of(request):
             return "done"
         name = names[(turn - 1) % len(names)]
-        return calls(call(name) if name == "nothing" else call(name, n=turn))
+        return calls(call(name) if name in ("nothing", "nobody") else call(name, n=turn))
 
     return MockModel.function(answer)
 
@@ -128,6 +128,7 @@ def application(settings: Settings | None = None) -> Deuz:
         [
             Agent("worker", model=many("write", "read", "awrite"), tools=[read, write, awrite], limits=LONG),
             Agent("empty", model=many("nothing"), tools=[nothing], limits=LONG),
+            Agent("refused", model=many("nobody"), limits=LONG),
             Agent("holder", model=held("hold"), tools=[hold]),
             Agent("thinker", model=asks()),
             Agent("again", model=held("hold_again"), tools=[hold_again]),

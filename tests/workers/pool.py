@@ -104,7 +104,7 @@ class Pool:
         return inherited | own | variables | {name: str(value) for name, value in settings.items() if name.isupper()}
 
     def start(self, pool: str = "threads", concurrency: int = 2, *, wait: bool = True, **settings: Any) -> Worker:
-        """A worker with its sweep and heartbeat running."""
+        """A worker, with its sweep and heartbeat running if `wait`; upper-case settings are variables as they are."""
         number = len(self.workers)
         log = self.folder / f"worker{number}.log"
         environment = self.environment(pool=pool, concurrency=concurrency, **{"TEST_NODE": f"w{number}@test", **settings})
