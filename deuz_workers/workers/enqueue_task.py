@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 def add_enqueue_task(celery: Celery, host: Host) -> None:
     """`celery` accepts `deuz.enqueue` if the application's settings say so."""
 
-    @celery.task(name=ENQUEUE_TASK, bind=True, Request=QUIET_REQUEST, throws=(EnqueueRefusedError,))
+    @celery.task(name=ENQUEUE_TASK, bind=True, shared=False, Request=QUIET_REQUEST, throws=(EnqueueRefusedError,))
     def enqueue(task: Any, *args: Any, **order: Any) -> str:
         """Write the row of one run; returns its id. Raises `EnqueueRefusedError`, with the code of what was wrong."""
         key = str(task.request.id)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def add_step_task(celery: Celery, host: Host) -> None:
     """`celery` executes doorbells."""
 
-    @celery.task(name=STEP_TASK, bind=True, Request=QUIET_REQUEST)
+    @celery.task(name=STEP_TASK, bind=True, shared=False, Request=QUIET_REQUEST)
     def step(task: Any, scope: str, run_id: str, revision: int = 0) -> str:
         """Look at a run; returns its id and how the step ended, for the events of the worker."""
         queue = local_queue(str(task.request.delivery_info.get("routing_key")))
