@@ -19,7 +19,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import FINAL
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell
 from deuz_workers.errors import (
-    AgentRunLeaseError,
+    CodecError,
     LeaseStoreUnavailableError,
     ScopeMismatchError,
     StoreError,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 IN_PROCESS_QUEUE = "in-process"
 """Runs that are driven by the process that started them; no worker takes from it unless told to."""
+
+REFUSALS = (StoreError, LeaseStoreUnavailableError, CodecError)
+"""What a store, a lease provider or a stored record has to say; mistakes of the caller's are raised instead."""
 
 EMBEDDED_STEP_TURNS = 16
 """Turns under one lease. There is no broker between two steps and nobody else to let in, so giving it back helps nobody."""
@@ -74,8 +77,8 @@ async def run_embedded(app: Deuz, asked: NewRun, options: Options) -> AgentResul
             created = await app.store.create(asked)
             check_created(asked, created, options)
             run_id = created.run_id
-            return await _driven(app, driving, scope, run_id)
-    except (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError) as error:
+            return await _driven(app, driving, scope, run_id, asked.agent)
+    except REFUSALS as error:
         return refused(run_id, scope, asked.agent, error)
 
 
@@ -99,15 +102,15 @@ async def resume_embedded(app: Deuz, scope: str, run_id: str, answers: Answers) 
             if loaded.head.status in FINAL or (loaded.head.has_report and not answers.settle(loaded)):
                 return result_of(loaded)
             await answers.hand_in(app.store, loaded)
-            return await _driven(app, driving, scope, run_id)
-    except (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError) as error:
+            return await _driven(app, driving, scope, run_id, agent)
+    except REFUSALS as error:
         return refused(run_id, scope, agent, error)
 
 
-async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str) -> AgentResult[Any]:
+async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent: str) -> AgentResult[Any]:
     refusals = await driving.drive([(scope, run_id)])
     if error := refusals.get((scope, run_id)):
-        raise error
+        return refused(run_id, scope, agent, error)
     loaded = await app.store.load(scope, run_id)
     assert loaded is not None
     return result_of(loaded)
