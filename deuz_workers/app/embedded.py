@@ -99,9 +99,11 @@ async def resume_embedded(app: Deuz, scope: str, run_id: str, answers: Answers) 
                 )
             agent = loaded.head.agent
             answers.check(loaded)
-            if loaded.head.status in FINAL or (loaded.head.has_report and not answers.settle(loaded)):
+            settles = answers.settle(loaded)
+            if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
                 return result_of(loaded)
-            await answers.hand_in(app.store, loaded)
+            if settles:
+                await answers.hand_in(app.store, loaded)
             return await _driven(app, driving, scope, run_id, agent)
     except REFUSALS as error:
         return refused(run_id, scope, agent, error)
