@@ -20,10 +20,7 @@ def load_app(place: str) -> Deuz:
     path = path or "app"
     if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
         raise ConfigurationError(f"{place!r} names no application; write package.module:attribute, such as my_agents:app")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    found: object = _import(module_name, place)
+    found: object = import_from_here(module_name, place)
     for attribute in path.split("."):
         if not hasattr(found, attribute):
             raise ConfigurationError(f"{place!r}: {_known(found, module_name)}")
@@ -35,7 +32,14 @@ def load_app(place: str) -> Deuz:
     return found
 
 
-def _import(name: str, place: str) -> object:
+def import_from_here(name: str, place: str) -> object:
+    """The module `name`; the working directory is importable afterwards.
+
+    Raises `ConfigurationError` that quotes `place` if there is none; what the module itself raises comes out as it is.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

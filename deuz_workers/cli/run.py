@@ -1,0 +1,147 @@
+"""`deuz run`: start a run of an agent and wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from deuz_workers.cli.amounts import money, tokens
+from deuz_workers.cli.exits import exit_of_status
+from deuz_workers.cli.output import Output
+from deuz_workers.cli.runs import coloured, event_line
+from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, needed_application, on_app, pairs
+from deuz_workers.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from deuz_workers.app.async_handle import AsyncHandle
+    from deuz_workers.app.deuz import Deuz
+    from deuz_workers.app.results import AgentResult
+    from deuz_workers.core.usage import Budget
+
+Tokens = Annotated[int | None, typer.Option("--budget-tokens", min=1, help="What the run may use, in tokens.")]
+Usd = Annotated[float | None, typer.Option("--budget-usd", min=0.000001, help="What the run may cost, in US dollars.")]
+Timeout = Annotated[float | None, typer.Option(min=0.0, help="Seconds to wait; the run goes on afterwards (exit code 3).")]
+
+
+def run(
+    agent: Annotated[str, typer.Argument(help="Name of the agent.")],
+    prompt: Annotated[str, typer.Argument(help="What it is asked; - reads it from stdin.")],
+    place: AppOption = None,
+    scope: ScopeOption = "default",
+    run_id: Annotated[str | None, typer.Option(help="Id of the run, unique over all tenants; made if not given.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: asking again under it gives the run that is there.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label of the run; may be repeated.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue of the workers; the agent's if not given.")] = None,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher first.")] = 0,
+    budget_tokens: Tokens = None,
+    budget_usd: Usd = None,
+    in_process: Annotated[bool, typer.Option("--in-process", help="Execute it here, without workers.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for what it reports, or only start it.")] = True,
+    timeout: Timeout = None,
+    json: JsonOption = False,
+) -> None:
+    """Start a run and show its events until it reports: its end, or a call that waits for a person."""
+    output = Output(json)
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    asked: dict[str, Any] = {
+        "run_id": run_id,
+        "idempotency_key": key,
+        "scope": scope,
+        "tags": pairs(tag or [], "--tag"),
+        "budget": budget_of(budget_tokens, budget_usd),
+    }
+    if in_process:
+        if queue is not None or priority or not wait:
+            raise ConfigurationError("--in-process leaves no run for workers; leave out --queue, --priority and --no-wait")
+        deuz = needed_application(place)
+        deuz.registry.check_agent(agent)
+        result = on_app(deuz, lambda app: asyncio.wait_for(app.aio.run_embedded(agent, prompt, **asked), timeout))
+    else:
+        asked |= {"queue": queue, "priority": priority}
+        result = on_app(application(place), lambda app: _enqueued(app, agent, prompt, asked, output, timeout, wait=wait))
+    if result is not None:
+        show_result(result, output)
+        raise typer.Exit(exit_of_status(result.status))
+
+
+async def _enqueued(
+    deuz: Deuz, agent: str, prompt: str, asked: dict[str, Any], output: Output, timeout: float | None, *, wait: bool
+) -> AgentResult[Any] | None:
+    handle = await deuz.aio.enqueue(agent, prompt, **asked)
+    if not wait:
+        output.document({"run_id": handle.run_id, "scope": handle.scope, "status": await handle.status()})
+        output.show(f"started [bold]{escape(handle.run_id)}[/]; follow it with: deuz runs watch {escape(handle.run_id)}")
+        return None
+    output.show(f"run [bold]{escape(handle.run_id)}[/]; Ctrl-C ends the waiting, not the run")
+    async with events_shown(handle, output):
+        return await handle.result(timeout)
+
+
+@contextlib.asynccontextmanager
+async def events_shown(handle: AsyncHandle, output: Output) -> AsyncGenerator[None]:
+    """While it is open, events of the run are written as they come; at its end all that there are have been written."""
+    seen = start_ms = 0
+
+    async def follow(*, on: bool) -> None:
+        nonlocal seen, start_ms
+        async for event in handle.events(seen, follow=on):
+            seen, start_ms = event.seq, start_ms or event.at_ms
+            output.show(event_line(event.seq, event.type, event.data, event.at_ms - start_ms))
+
+    following = asyncio.create_task(follow(on=True))
+    try:
+        yield
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    await follow(on=False)
+
+
+def budget_of(budget_tokens: int | None, usd: float | None) -> Budget | None:
+    """None when nothing is limited."""
+    from deuz_workers.core.usage import Budget
+
+    return None if budget_tokens is None and usd is None else Budget.of(tokens=budget_tokens, usd=usd)
+
+
+def result_record(result: AgentResult[Any]) -> dict[str, object]:
+    """The result for JSON: everything but the messages."""
+    return {
+        "run_id": result.run_id,
+        "scope": result.scope,
+        "agent": result.agent,
+        "status": result.status,
+        "output": result.value,
+        "reason": result.reason,
+        "stop_details": result.stop_details,
+        "error": result.error,
+        "usage": result.usage.to_record(),
+        "turns": result.steps,
+        "pending": [asdict(call) for call in result.pending_approvals],
+        "unknown_effects": [asdict(effect) for effect in result.unknown_effects],
+    }
+
+
+def show_result(result: AgentResult[Any], output: Output) -> None:
+    """How it stands, what it used, its output or what to do next."""
+    output.document(result_record(result))
+    used = f"{result.steps} turns, {tokens(result.usage.total_tokens)} tokens, {money(result.usage.cost_micros)}"
+    reason = f" ({escape(result.reason)})" if result.reason else ""
+    output.show(f"{coloured(result.status)}{reason}  [dim]{used}[/]")
+    if result.status == "completed":
+        output.show(escape(result.value if isinstance(result.value, str) else repr(result.value)))
+    if result.error is not None:
+        output.show(f"[red]{escape(str(result.error.get('name')))}[/]: {escape(str(result.error.get('message')))}")
+    for call in result.pending_approvals:
+        output.show(f"waits for {escape(call.tool_name)}: deuz runs approve {escape(result.run_id)} {escape(call.approval_id)}")
+    for effect in result.unknown_effects:
+        output.show(f"nobody knows whether {escape(effect.tool_name)} (call {escape(effect.tool_call_id)}) had its effect")
