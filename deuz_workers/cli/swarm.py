@@ -116,9 +116,7 @@ def show(
             escape(task.task_id),
             escape(task.agent),
             f"[{COLOURS.get(task.status, 'white')}]{task.status}[/]",
-            escape(
-                ", ".join(task.depends_on[:4]) + (f" and {len(task.depends_on) - 4} more" if len(task.depends_on) > 4 else "")
-            ),
+            escape(_shortened(task.depends_on)),
             str(task.model_step),
             tokens(task.tokens),
             "" if took is None else duration(took),
