@@ -13,6 +13,7 @@ def store_of(settings: Settings) -> SqlStore:
     return open_store(
         settings.database_url,
         ttl_ms=settings.lease_ttl_ms,
+        ring_ms=None if settings.broker else 0,
         max_connections=settings.db_pool_size,
         prepare=settings.db_prepare,
         synchronous=settings.sqlite_synchronous,

@@ -17,6 +17,7 @@ def open_store(
     url: str,
     *,
     ttl_ms: int = 30_000,
+    ring_ms: int | None = None,
     max_connections: int | None = None,
     prepare: bool | None = None,
     synchronous: Literal["normal", "full"] = "normal",
@@ -24,12 +25,13 @@ def open_store(
     """A store that connects at its first use, once per process and event loop.
 
     `url`: ``postgresql://...`` (what libpq reads), ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or
-    ``sqlite://:memory:``, which lives as long as the store and needs no migration. `ttl_ms`: TTL of leases.
+    ``sqlite://:memory:``, which lives as long as the store and needs no migration; a file may be followed by
+    ``?synchronous=full``. `ttl_ms` and `ring_ms`: see `SqlStore`.
     `max_connections` and `prepare` are for Postgres, see `PostgresDialect`, `synchronous` for SQLite, see `SqliteDialect`.
     Raises `ConfigurationError` for any other URL.
     """
     dialect = dialect_of(url, max_connections=max_connections, prepare=prepare, synchronous=synchronous)
-    return SqlStore(dialect, ttl_ms=ttl_ms)
+    return SqlStore(dialect, ttl_ms=ttl_ms, ring_ms=ring_ms)
 
 
 async def migrate(url: str) -> tuple[int, ...]:
@@ -58,9 +60,10 @@ def dialect_of(
 
         if url == MEMORY:
             return SqliteDialect(None, synchronous=synchronous)
-        path = url.removeprefix("sqlite:///")
-        if path and path != url:
-            return SqliteDialect(path, synchronous=synchronous)
+        path, _, query = url.partition("?")
+        path = path.removeprefix("sqlite:///")
+        if path and not path.startswith("sqlite:"):
+            return SqliteDialect(path, synchronous=_synchronous(query) or synchronous)
     elif url.startswith(("postgresql://", "postgres://")):
         from deuz_workers.store.postgres import PostgresDialect
 
@@ -69,3 +72,16 @@ def dialect_of(
     raise ConfigurationError(
         f"a database URL of scheme '{scheme}' is not understood; use postgresql://..., sqlite:///path or {MEMORY}"
     )
+
+
+def _synchronous(query: str) -> Literal["normal", "full"] | None:
+    """What a SQLite URL says about it."""
+    match query:
+        case "":
+            return None
+        case "synchronous=normal":
+            return "normal"
+        case "synchronous=full":
+            return "full"
+        case _:
+            raise ConfigurationError("a SQLite URL takes ?synchronous=normal or ?synchronous=full and nothing else")

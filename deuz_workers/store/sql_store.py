@@ -61,11 +61,22 @@ class SqlStore(RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(
-        self, dialect: Dialect, *, ttl_ms: int = 30_000, patience_ms: int = PATIENCE_MS, now_ms: int | None = None
+        self,
+        dialect: Dialect,
+        *,
+        ttl_ms: int = 30_000,
+        ring_ms: int | None = None,
+        patience_ms: int = PATIENCE_MS,
+        now_ms: int | None = None,
     ) -> None:
-        """`ttl_ms`: TTL of leases; work that is rung for at once is swept so much later. `now_ms`: see :attr:`now`."""
+        """`ttl_ms`: TTL of leases; a run at work is swept so much after its last commit. `now_ms`: see :attr:`now`.
+
+        `ring_ms`: what an input or a free slot made due is swept so much later, since somebody rings for it meanwhile; None is
+        the TTL, 0 for applications without a broker, where nobody rings.
+        """
         self.dialect = dialect
         self.ttl_ms = ttl_ms
+        self.ring_ms = ttl_ms if ring_ms is None else ring_ms
         self.patience_ms = patience_ms
         self.now = now_ms
         """Unix milliseconds that stand for the database's clock, None outside tests."""
@@ -141,7 +152,7 @@ class SqlStore(RunStore):
         return bool(await self._fetch("park", {"rid": rid, "expected": expected, "reason": reason}))
 
     async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:
-        note = {"scope": scope, "run_id": run_id, "kind": kind, "body": body, "note_id": uuid4(), "ttl_ms": self.ttl_ms}
+        note = {"scope": scope, "run_id": run_id, "kind": kind, "body": body, "note_id": uuid4(), "ttl_ms": self.ring_ms}
         while True:
             try:
                 rows = await self._fetch("add_note", note)
@@ -151,7 +162,7 @@ class SqlStore(RunStore):
 
     async def answer_item(self, scope: str, run_id: str, item_id: str, answer: str) -> Answered | None:
         place = {"scope": scope, "run_id": run_id, "item_id": item_id}
-        given = {"answer": answer, "answer_id": uuid4(), "ttl_ms": self.ttl_ms}
+        given = {"answer": answer, "answer_id": uuid4(), "ttl_ms": self.ring_ms}
         rows = await self._fetch("answer_item", {**place, **given})
         if not rows:
             return None
@@ -206,10 +217,10 @@ class SqlStore(RunStore):
     # -- swarms --------------------------------------------------------------------------------------------------------
 
     async def fill_slots(self, swarm_rid: UUID) -> tuple[Bell, ...]:
-        return tuple(map(bell_of, await self._fetch("fill_slots", {"swarm_rid": swarm_rid, "ttl_ms": self.ttl_ms})))
+        return tuple(map(bell_of, await self._fetch("fill_slots", {"swarm_rid": swarm_rid, "ttl_ms": self.ring_ms})))
 
     async def settle_swarm(self, swarm_rid: UUID) -> Bell | None:
-        params = {"swarm_rid": swarm_rid, "ttl_ms": self.ttl_ms, "note_body": NOTE_OF_A_CHILD}
+        params = {"swarm_rid": swarm_rid, "ttl_ms": self.ring_ms, "note_body": NOTE_OF_A_CHILD}
         rows = await self._fetch("settle_swarm", params)
         return bell_of(rows[0]) if rows else None
 
@@ -221,7 +232,7 @@ class SqlStore(RunStore):
         return Cascade(row["changed"], (), row["more"])
 
     async def cancel_tasks(self, swarm_rid: UUID, limit: int) -> Cascade:
-        params = {"swarm_rid": swarm_rid, "limit": limit, "ttl_ms": self.ttl_ms, "note_body": NOTE_OF_A_CHILD}
+        params = {"swarm_rid": swarm_rid, "limit": limit, "ttl_ms": self.ring_ms, "note_body": NOTE_OF_A_CHILD}
         [row] = await self._fetch("cancel_tasks", params)
         return Cascade(row["changed"], bells_of(row["bells"]), row["more"])
 
@@ -271,8 +282,9 @@ class SqlStore(RunStore):
                 return await self.dialect.fetch(operation, params)
             except (AnswerLost, Contended, StoreUnavailableError) as error:
                 if time.monotonic() >= give_up:
+                    reason = f" ({error})" if isinstance(error, StoreUnavailableError) else ""
                     raise StoreUnavailableError(
-                        f"the database did not answer '{operation}' within {self.patience_ms} ms; it may be offered again",
+                        f"the database did not answer '{operation}' within {self.patience_ms} ms{reason}; offer it again",
                         operation=operation,
                     ) from error
             await asyncio.sleep(pause_ms / 1_000)
