@@ -1,8 +1,7 @@
 """One worker process: its loop, its engine, and the duties that run beside the steps.
 
 Events, in the log as a name and key-values: ``worker_waiting`` (`error`; the store is not ready), ``worker_open``,
-``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`), ``step_failed`` (`run`, `error`, `at`), ``worker_wedged``
-(`labels`).
+``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -23,6 +21,7 @@ from deuz_workers.engine.engine import StepReport
 from deuz_workers.errors import DeuzError
 from deuz_workers.workers.drain import DrainFlag, Urgency
 from deuz_workers.workers.sweeper import Sweeper
+from deuz_workers.workers.wedge import WedgeWatch
 
 LOOK_MS = 100
 """How often a process looks at the drain flag; a fifth of what a person notices."""
@@ -30,8 +29,6 @@ OPEN_AGAIN_MS = 1_000
 """Between attempts to open a store that is away or not migrated yet."""
 END_PATIENCE_MS = 5_000
 """How long a process that has to end waits for steps whose model calls were aborted, so that their leases go back."""
-WEDGED_EXIT = 70
-"""EX_SOFTWARE: the supervisor (or Celery, for a prefork child) starts another process."""
 
 T = TypeVar("T")
 
@@ -70,7 +67,8 @@ class WorkerProcess:
 
     async def _start(self) -> None:
         self._ready = asyncio.Event()
-        self._runtime = runtime = Runtime(self.app, self.app.doorbell, store=self.app.store, leases=self.app.leases)
+        self._runtime = runtime = Runtime(self.app, self.app.doorbell)
+        WedgeWatch(runtime, grace_ms=self.app.settings.drain_grace_ms, is_child=self._is_child).start()
         settings = self.app.settings
         sweeper = Sweeper(runtime.gear, interval_ms=settings.sweep_interval_ms, batch=settings.sweep_batch)
         self._duties = [
@@ -110,7 +108,7 @@ class WorkerProcess:
         return await work()
 
     async def _watch(self, runtime: Runtime) -> None:
-        """Do what the drain flag asks for, and end the process if a step will not."""
+        """Do what the drain flag asks for."""
         engine, clock = runtime.engine, runtime.gear.clock
         grace_ends_ms: int | None = None
         hurried = False
@@ -127,20 +125,7 @@ class WorkerProcess:
                 hurried = True
                 log.info("worker_hurrying pid=%d steps=%d", os.getpid(), engine.running_steps)
                 engine.abort_model_calls()
-            self._end_if_wedged(runtime)
             await clock.sleep_ms(LOOK_MS)
-
-    def _end_if_wedged(self, runtime: Runtime) -> None:
-        """A step past its limit holds its slot for ever, and its lease has lapsed: the others drain, then the process ends."""
-        wedged = [hold for hold in runtime.heartbeat.holds if hold.is_past_limit]
-        if not wedged:
-            return
-        if runtime.engine.running_steps <= len(wedged):
-            log.error("worker_wedged labels=%s", ";".join(hold.label for hold in wedged))
-            logging.shutdown()
-            os._exit(WEDGED_EXIT)
-        if not self._is_child and self._flag.urgency == Urgency.NONE:
-            os.kill(os.getpid(), signal.SIGTERM)
 
     async def _stop(self) -> None:
         for duty in self._duties:
