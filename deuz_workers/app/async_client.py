@@ -108,6 +108,7 @@ class AsyncClient:
             queue=queue,
             priority=priority,
             budget=budget,
+            on_conflict="return" if idempotency_key else "reject",
         )
         handle = await self._create_swarm(swarm, options, connection)
         if connection is None:
@@ -128,7 +129,9 @@ class AsyncClient:
 
         Raises what `run_swarm` raises, and what keeps the swarm from being driven here.
         """
-        options = Options(run_id, None, scope, deadline=deadline, tags=tags, queue=IN_PROCESS_QUEUE, budget=budget)
+        options = Options(
+            run_id, None, scope, deadline=deadline, tags=tags, queue=IN_PROCESS_QUEUE, budget=budget, on_conflict="reject"
+        )
         async with driver(self._app) as driving:
             handle = await self._create_swarm(swarm, options, None)
             return await drive_swarm(driving, handle)

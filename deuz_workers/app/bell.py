@@ -52,6 +52,10 @@ class SilentBell:
     async def ring(self, bells: Sequence[Bell]) -> None:
         """Nothing happens."""
 
+    async def waiting(self, queue: str) -> int | None:
+        """None: there is no broker."""
+        return None
+
 
 @dataclass(slots=True)
 class _Process:
@@ -81,6 +85,11 @@ class BrokerBell:
             process = self._process()
             await asyncio.get_running_loop().run_in_executor(process.thread, self._publish, process, tuple(bells))
 
+    async def waiting(self, queue: str) -> int | None:
+        """Doorbells that nobody has taken from `queue` yet; None: the broker cannot be reached."""
+        process = self._process()
+        return await asyncio.get_running_loop().run_in_executor(process.thread, self._count, process, queue)
+
     def close(self) -> None:
         """Connection and thread of this process are gone."""
         process = self._processes.pop(os.getpid(), None)
@@ -107,6 +116,17 @@ class BrokerBell:
                     self._tell(process, len(bells), error)
             else:
                 return
+
+    def _count(self, process: _Process, queue: str) -> int | None:
+        for _ in range(2):  # the second time on a new connection
+            try:
+                producer = process.producer or self._connect(process)
+                return producer.channel.queue_declare(queue=broker_queue(queue), passive=True).message_count
+            except ChannelError:  # nobody has made the queue yet
+                return 0
+            except Exception:  # noqa: BLE001 - see `_publish`
+                self._disconnect(process)
+        return None
 
     def _send(self, producer: Producer, bell: Bell) -> None:
         task_id = self._ids.token()

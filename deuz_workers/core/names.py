@@ -19,3 +19,8 @@ def run_scope_key(rid: UUID) -> str:
 def task_run_id(swarm_run_id: str, task_id: str) -> str:
     """`<run id>/<task id>`. Ids that people choose have no slash, so nobody can take a task's."""
     return f"{swarm_run_id}/{task_id}"
+
+
+def swarm_run_id(run_id: str) -> str:
+    """Of the swarm that a task's run belongs to; any other run's own id."""
+    return run_id.partition("/")[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from deuz_workers.core.change import Bell
-from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.names import run_lease_key, swarm_run_id
 from deuz_workers.engine.engine import Engine, StepReport
 from deuz_workers.engine.sweep import sweep_pass
 from deuz_workers.errors import (
@@ -46,7 +46,7 @@ class LocalDoorbell:
         self._waiting: dict[Name, Bell] = {}
         self.rang = asyncio.Event()
         self.expected: Collection[Name] = ()
-        """Runs whose bells are heard whatever their queue is."""
+        """Runs whose bells are heard whatever their queue is, and those of their tasks."""
 
     async def ring(self, bells: Sequence[Bell]) -> None:
         heard = [bell for bell in bells if self._hears(bell)]
@@ -56,7 +56,7 @@ class LocalDoorbell:
             self._loop.call_soon_threadsafe(self.put, heard)
 
     def _hears(self, bell: Bell) -> bool:
-        return self._queues is None or bell.queue in self._queues or (bell.scope, bell.run_id) in self.expected
+        return self._queues is None or bell.queue in self._queues or (bell.scope, swarm_run_id(bell.run_id)) in self.expected
 
     def put(self, bells: Sequence[Bell]) -> None:
         for bell in bells:
@@ -222,24 +222,33 @@ class InProcess:
         head = await self._gear.store.head(*name)
         if head is None:
             self._refuse(name, _unknown(name))
-        elif head.has_report or (head.kind == "swarm" and await self._only_waits(head.rid)):
+        elif head.has_report:
             del self._wanted[name]
         elif head.has_work:
             self._doorbell.put([Bell(*name, head.queue, head.revision)])
+        elif head.kind == "swarm":
+            await self._look_at_tasks(name, head.rid, ring=True)
         elif head.due_in_ms is not None:
             self._look_ms = min(self._look_ms, self._now_ms() + head.due_in_ms + 1)
 
     async def _look_at_swarms(self) -> None:
         """A task's step has ended and nothing else is going on: perhaps all that is left of a swarm waits for answers."""
-        if not self._doorbell.rang.is_set():
-            for name in list(self._wanted):
-                await self._look_at(name)
+        for name in list(self._wanted):
+            head = await self._gear.store.head(*name)
+            if head is not None and head.kind == "swarm" and not head.has_work:
+                await self._look_at_tasks(name, head.rid, ring=False)
 
-    async def _only_waits(self, swarm_rid: UUID) -> bool:
-        if self._steps or self._doorbell.rang.is_set():
-            return False
+    async def _look_at_tasks(self, name: Name, swarm_rid: UUID, *, ring: bool) -> None:
+        """If nothing is going on here: does the swarm only wait, or (`ring`) did somebody ring for its tasks in vain?"""
+        if self._steps or self._doorbell.waiting:
+            return
         snapshot = await self._gear.store.swarm_snapshot(swarm_rid)
-        return snapshot is not None and snapshot.only_waits
+        if snapshot is None:
+            return
+        if snapshot.only_waits:
+            del self._wanted[name]
+        elif ring:
+            self._doorbell.put([Bell(name[0], task.run_id, "") for task in snapshot.tasks if task.status == "running"])
 
     async def _wait_for_holder(self, name: Name, wanted: _Wanted) -> None:
         """Another executor works on the run. A dead one's lease lapses; a living one is waited for no longer than that."""
