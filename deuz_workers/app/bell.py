@@ -118,10 +118,13 @@ class BrokerBell:
                 return
 
     def _count(self, process: _Process, queue: str) -> int | None:
+        from kombu.exceptions import ChannelError
+
         for _ in range(2):  # the second time on a new connection
             try:
                 producer = process.producer or self._connect(process)
-                return producer.channel.queue_declare(queue=broker_queue(queue), passive=True).message_count
+                channel: Any = producer.channel
+                return int(channel.queue_declare(queue=broker_queue(queue), passive=True).message_count)
             except ChannelError:  # nobody has made the queue yet
                 return 0
             except Exception:  # noqa: BLE001 - see `_publish`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deuz_workers.app.bell import BrokerBell, SilentBell
 from deuz_workers.core.change import Bell
 from deuz_workers.ports.runtime import Doorbell
 
@@ -11,7 +12,7 @@ from deuz_workers.ports.runtime import Doorbell
 class AppDoorbell:
     """Rings the drivers that are open in this process, each for its own queues, and `outer` for everybody else."""
 
-    def __init__(self, outer: Doorbell) -> None:
+    def __init__(self, outer: BrokerBell | SilentBell) -> None:
         self._outer = outer
         self._local: tuple[Doorbell, ...] = ()
 
@@ -26,3 +27,7 @@ class AppDoorbell:
         for local in self._local:
             await local.ring(bells)
         await self._outer.ring(bells)
+
+    async def waiting(self, queue: str) -> int | None:
+        """Doorbells that no worker has taken from `queue` yet; None: nobody knows."""
+        return await self._outer.waiting(queue)

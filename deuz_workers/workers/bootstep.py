@@ -7,6 +7,7 @@ from typing import Any
 from celery import bootsteps, signals
 from celery.concurrency import prefork, solo, thread
 
+from deuz_workers.app.bell import local_queue
 from deuz_workers.errors import UnsupportedPoolError
 from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import host_of
@@ -26,6 +27,7 @@ class Duties(bootsteps.StartStopStep):
         check_pool(worker.pool_cls)
         host = host_of(worker.app)
         _ = host.app
+        host.queues = tuple(local_queue(name) for name in worker.app.amqp.queues.consume_from)
         self._is_prefork = issubclass(worker.pool_cls, prefork.TaskPool)
 
         def child_started(**_: Any) -> None:

@@ -18,6 +18,8 @@ class Host:
     def __init__(self, load: Callable[[], Deuz]) -> None:
         """`load` finds the application; called once, at the first use."""
         self.flag = DrainFlag()
+        self.queues: tuple[str, ...] = ()
+        """What this worker takes from."""
         self.dropped: Counter[str] = Counter()
         """Messages that were refused, by reason, in the process that consumes."""
         self._load = load
@@ -36,7 +38,7 @@ class Host:
         process = self._processes.get(os.getpid())
         if process is None:
             self._processes.clear()  # a parent's, after a fork: its threads are not here
-            process = self._processes[os.getpid()] = WorkerProcess(self.app, self.flag, is_child=is_child)
+            process = self._processes[os.getpid()] = WorkerProcess(self.app, self.flag, queues=self.queues, is_child=is_child)
             process.start()
         return process
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from deuz_workers.app.deuz import Deuz
@@ -38,10 +38,11 @@ log = logging.getLogger(__name__)
 class WorkerProcess:
     """Made after the fork. Steps may come from any thread but the loop's; they wait until the store is open."""
 
-    def __init__(self, app: Deuz, flag: DrainFlag, *, is_child: bool = False) -> None:
-        """`is_child`: a prefork child, which its parent replaces when it ends."""
+    def __init__(self, app: Deuz, flag: DrainFlag, *, queues: Sequence[str], is_child: bool = False) -> None:
+        """`queues`: what it takes from. `is_child`: a prefork child, which its parent replaces when it ends."""
         self.app = app
         self._flag = flag
+        self._queues = queues
         self._is_child = is_child
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
@@ -70,7 +71,13 @@ class WorkerProcess:
         self._runtime = runtime = Runtime(self.app, self.app.doorbell)
         WedgeWatch(runtime, grace_ms=self.app.settings.drain_grace_ms, is_child=self._is_child).start()
         settings = self.app.settings
-        sweeper = Sweeper(runtime.gear, interval_ms=settings.sweep_interval_ms, batch=settings.sweep_batch)
+        sweeper = Sweeper(
+            runtime.gear,
+            self._queues,
+            self.app.doorbell.waiting,
+            interval_ms=settings.sweep_interval_ms,
+            window=settings.sweep_batch,
+        )
         self._duties = [
             asyncio.create_task(self._watch(runtime), name="deuz-watch"),
             asyncio.create_task(self._open(runtime, self._ready, sweeper), name="deuz-sweep"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ import redis
 from deuz_workers.app.bell import broker_queue
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.core.change import Bell
+from deuz_workers.workers.sweeper import FULL_WINDOWS, LEAST
 from tests.servers import flush
 from tests.workers.pool import Pool, wait_until
 
@@ -85,14 +87,10 @@ def test_a_time_far_ahead_is_a_row_and_fires_once(pool: Pool, redis_url: str) ->
 def test_runs_that_nobody_rang_for_are_found(pool: Pool) -> None:
     """A producer without a broker writes rows only; the sweep of the workers finds them all."""
     pool.start()
-    silent = Deuz(
-        [pool.app.agents["worker"]], settings=pool.settings.model_copy(update={"redis_url": None, "leases_url": "memory://"})
-    )
-    try:
-        handles = [silent.enqueue("worker", "2 turns") for _ in range(10)]
-        assert {handle.result(30).status for handle in handles} == {"completed"}
-    finally:
-        silent.close()
+    silent = pool.silent()
+    handles = [silent.enqueue("worker", "2 turns") for _ in range(10)]
+    assert {handle.result(30).status for handle in handles} == {"completed"}
+    silent.close()
 
 
 def test_redis_may_be_emptied_at_any_moment(pool: Pool, redis_url: str) -> None:
@@ -106,3 +104,24 @@ def test_redis_may_be_emptied_at_any_moment(pool: Pool, redis_url: str) -> None:
     assert {handle.result(60).status for handle in handles} == {"completed"}
     keys = [line.split()[0] for line in pool.lines("write")]
     assert len(keys) == len(set(keys)) == 6 * 20
+
+
+def test_a_backlog_is_rows_and_not_messages(pool: Pool, redis_url: str) -> None:
+    """While the only slot is taken, the sweep fills a window of doorbells and stops; afterwards every run completes."""
+    window = 20
+    worker = pool.start("threads", concurrency=1, sweep_batch=window, lease_ttl_ms=1_000)
+    first = pool.app.enqueue("holder", "gate")
+    pool.wait_for_lines("hold")
+    silent = pool.silent()
+    handles = [silent.enqueue("worker", "1 turn") for _ in range(200)]
+    wait_until(lambda: waiting(redis_url) >= window, "the window is full")
+    seen: list[int] = []
+    until = time.monotonic() + 3  # fifteen passes, and three times the TTL after which a row is looked at again
+    while time.monotonic() < until:
+        seen.append(waiting(redis_url))
+        time.sleep(0.05)
+    assert max(seen) <= FULL_WINDOWS * window + LEAST
+    pool.go("gate")
+    assert {handle.result(60).status for handle in (first, *handles)} == {"completed"}
+    assert not worker.said("ERROR")
+    silent.close()

@@ -124,6 +124,10 @@ class Pool:
             worker.wait_for("worker_open")
         return worker
 
+    def silent(self) -> Deuz:
+        """A client that writes rows and rings nobody."""
+        return application(self.settings.model_copy(update={"redis_url": None, "leases_url": "memory://"}))
+
     def lines(self, name: str) -> list[str]:
         """What tools traced under `name`."""
         path = self.traces / name
