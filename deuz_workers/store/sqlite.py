@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from deuz_workers.errors import ConfigurationError, StoreUnavailableError
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.store.migrations import Migration, check_version, load_migrations
-from deuz_workers.store.sqlite_connection import Busy, SqliteConnection
+from deuz_workers.store.sqlite_connection import BUSY_MS, Busy, SqliteConnection
 from deuz_workers.store.sqlite_operations import OPERATIONS
 from deuz_workers.store.sqlite_schema import apply, stored_version
 from deuz_workers.store.sqlite_transaction import from_sqlite, to_sqlite
@@ -29,14 +29,16 @@ T = TypeVar("T")
 Synchronous = Literal["normal", "full"]
 
 _MEMORY = ":memory:"
+_THREADS = 4
+"""Of a process; they share its connection. More than one, so that a long read does not stand behind writers that wait."""
 
 
 @dataclass(slots=True)
 class _Process:
-    """What one process uses: its connection, and the thread that waits in place of the event loop."""
+    """What one process uses: its connection, and the threads that wait in place of the event loop."""
 
     connection: SqliteConnection
-    thread: ThreadPoolExecutor | None
+    threads: ThreadPoolExecutor | None
     """None in memory."""
     is_ready: bool = False
     """The schema was looked at."""
@@ -48,15 +50,24 @@ class SqliteDialect:
     The schema is brought up to date when a process first uses the file. `clock`: its `unix_ms` is the time; None is SQLite's
     own, which is the machine's, so that all processes agree about it. `synchronous`: ``normal`` survives the death of any
     process, and a loss of power may take the last commits; ``full`` waits for the disk at every commit. May be used from
-    several threads and loops, and after a fork; what is in memory stays with the process that first used it.
+    several threads and loops, and after a fork; what is in memory stays with the process that first used it. `busy_ms`: how
+    long an operation waits for another process' write lock before it raises `StoreUnavailableError`.
     """
 
     name = "sqlite"
 
-    def __init__(self, path: str | Path | None, *, synchronous: Synchronous = "normal", clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path | None,
+        *,
+        synchronous: Synchronous = "normal",
+        clock: Clock | None = None,
+        busy_ms: int = BUSY_MS,
+    ) -> None:
         self._path = _MEMORY if path is None else str(Path(path).absolute())
         self._synchronous: Synchronous = synchronous
         self._clock = clock
+        self._busy_ms = busy_ms
         self._processes: dict[int, _Process] = {}
 
     async def fetch(
@@ -93,15 +104,14 @@ class SqliteDialect:
         process = self._processes.pop(os.getpid(), None)
         if process is None:
             return
-        if process.thread is not None:
-            await asyncio.get_running_loop().run_in_executor(process.thread, process.connection.close)
-            process.thread.shutdown()
+        if process.threads is not None:
+            await asyncio.to_thread(process.threads.shutdown)
         process.connection.close()
 
     async def _run(self, work: Callable[[_Process], T], *, at_once: bool = False) -> T:
         process = self._of_this_process()
         guard = process.connection.guard
-        if process.thread is None:
+        if process.threads is None:
             with guard:
                 return work(process)
         if at_once and process.is_ready and guard.acquire(blocking=False):
@@ -111,8 +121,8 @@ class SqliteDialect:
                 pass  # another process writes; a thread waits for it
             finally:
                 guard.release()
-        waiting = partial(process.connection.patiently, partial(work, process))
-        return await asyncio.get_running_loop().run_in_executor(process.thread, waiting)
+        insist = process.connection.patient(partial(work, process), self._busy_ms)
+        return await asyncio.get_running_loop().run_in_executor(process.threads, insist)
 
     def _of_this_process(self) -> _Process:
         # A forked child leaves its parent's connection alone and alive: SQLite forbids to use or close it there.
@@ -121,9 +131,9 @@ class SqliteDialect:
         if mine is None:
             if self._path == _MEMORY and self._processes:
                 raise StoreUnavailableError("a store in memory stays with the process that began it; use a file to share one")
-            thread = None if self._path == _MEMORY else ThreadPoolExecutor(1, "deuz-store")
+            threads = None if self._path == _MEMORY else ThreadPoolExecutor(_THREADS, "deuz-store")
             connection = SqliteConnection(self._path, load_statements(self.name), synchronous=self._synchronous)
-            made = _Process(connection, thread)
+            made = _Process(connection, threads)
             mine = self._processes.setdefault(pid, made)
             if mine is not made:
                 connection.close()  # another thread was faster
@@ -133,7 +143,7 @@ class SqliteDialect:
         """Once per process; whoever fails leaves it to the next. Raises `SchemaTooNewError`, `Busy`."""
         if process.is_ready:
             return
-        process.connection.use_wal()
+        process.connection.configure()
         migrations = load_migrations(self.name)
         if stored_version(process.connection) < migrations[-1].number:
             apply(process.connection, migrations)

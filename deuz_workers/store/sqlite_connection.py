@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from deuz_workers.errors import StoreError, StoreUnavailableError
 from deuz_workers.store.dialect import AnswerLost, Clash
@@ -24,6 +24,7 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.000_2, 0.002
 """SQLite grants its write lock to whoever asks at the right moment, and its own busy handler soon asks every 100 ms only: eight
 writers without a pause starve one for seconds. Asking often, at random moments, is fair enough."""
 
+T = TypeVar("T")
 Begin = Literal["begin", "begin immediate"]
 Body = Callable[[Transaction, Values], list[dict[str, Any]]]
 
@@ -36,7 +37,7 @@ class SqliteConnection:
     """A guarded connection: any thread may use it, one at a time."""
 
     def __init__(self, path: str, statements: Mapping[str, str], *, synchronous: Literal["normal", "full"]) -> None:
-        """Opens the file, which may have to be made; its folder must exist. `path` may be ``:memory:``."""
+        """Opens the file, which may have to be made; its folder must exist. `path` may be ``:memory:``. Waits for no lock."""
         self.path = path
         self.guard = threading.Lock()
         self._statements = statements
@@ -46,17 +47,18 @@ class SqliteConnection:
             self._connection = sqlite3.connect(
                 path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
-            self._connection.execute(f"pragma synchronous = {synchronous}")
         except sqlite3.Error as error:
             raise self._translated(error) from None
+        self._synchronous = synchronous
 
-    def use_wal(self) -> None:
-        """Readers and the one writer stop waiting for each other; kept in the file. Raises `Busy`."""
-        self._pragma("journal_mode = wal")
+    def configure(self) -> None:
+        """From here on readers and the one writer do not wait for each other, and commits wait for the disk as asked.
 
-    def _pragma(self, text: str) -> None:
+        Reads the file, so that it may raise `Busy`; comes before the first transaction.
+        """
         try:
-            self._connection.execute(f"pragma {text}").fetchall()
+            for pragma in ("journal_mode = wal", f"synchronous = {self._synchronous}"):
+                self._connection.execute(f"pragma {pragma}").fetchall()
         except sqlite3.Error as error:
             raise self._translated(error) from None
 
@@ -84,21 +86,28 @@ class SqliteConnection:
             raise self._translated(error) from None
         return rows
 
-    def patiently(self, attempt: Callable[[], Any], busy_ms: int = BUSY_MS) -> Any:
-        """Repeat `attempt` under the guard while it is `Busy`, blocking this thread; in the end `StoreUnavailableError`."""
+    def patient(self, attempt: Callable[[], T], busy_ms: int) -> Callable[[], T]:
+        """`attempt` for a thread: under the guard, again and again while it is `Busy`, up to `busy_ms` from now.
+
+        What it returns blocks its thread and raises `StoreUnavailableError` in the end.
+        """
         give_up = time.monotonic() + busy_ms / 1_000
-        while True:
-            try:
-                with self.guard:
-                    return attempt()
-            except Busy:
-                if time.monotonic() >= give_up:
-                    raise StoreUnavailableError(
-                        f"'{self.path}' stayed locked by another process for {busy_ms} ms; "
-                        "end what holds a transaction on it, or use Postgres for more writers",
-                        path=self.path,
-                    ) from None
-            time.sleep(random.uniform(_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S))  # noqa: S311
+
+        def insist() -> T:
+            while True:
+                try:
+                    with self.guard:
+                        return attempt()
+                except Busy:
+                    if time.monotonic() >= give_up:
+                        raise StoreUnavailableError(
+                            f"'{self.path}' stayed locked by another process for {busy_ms} ms; end what holds a transaction "
+                            "on it, or use Postgres for more writers",
+                            path=self.path,
+                        ) from None
+                time.sleep(random.uniform(_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S))  # noqa: S311
+
+        return insist
 
     def close(self) -> None:
         with self.guard:
@@ -106,8 +115,8 @@ class SqliteConnection:
 
     def _translated(self, error: sqlite3.Error) -> Exception:
         """SQLite's code as an error of ours, with nothing of the values. The text of its message decides nothing."""
-        if isinstance(error, sqlite3.ProgrammingError) and not hasattr(error, "sqlite_errorcode"):
-            return StoreUnavailableError(f"the store on '{self.path}' was closed; open it again", path=self.path)
+        if isinstance(error, sqlite3.ProgrammingError):
+            return error  # a fault of ours
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return Busy()
