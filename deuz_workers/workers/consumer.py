@@ -21,12 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class InspectOnlyControl(Control):
-    """Remote control with an allow-list; any other command is unknown to it."""
+    """Remote control with an allow-list; any other command is answered with an error and does nothing."""
 
     def __init__(self, c: Any, **kwargs: Any) -> None:
         super().__init__(c, **kwargs)
         node: Any = cast(Any, self).box.node
-        node.handlers = {name: handler for name, handler in node.handlers.items() if name in ALLOWED_COMMANDS}
+        node.handlers = {name: handler if name in ALLOWED_COMMANDS else _refuse for name, handler in node.handlers.items()}
+
+
+def _refuse(state: Any, **arguments: Any) -> dict[str, str]:
+    return {"error": f"refused: workers answer {', '.join(sorted(ALLOWED_COMMANDS))} and take no orders by remote control"}
 
 
 class QuietConsumer(Consumer):
@@ -44,6 +48,13 @@ class QuietConsumer(Consumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Gossip and mingle tell workers about each other, and would tell them what others wrote; mingle costs a second.
         super().__init__(*args, **{**kwargs, "without_gossip": True, "without_mingle": True})
+
+    def update_strategies(self) -> None:
+        """Celery's own tasks (`celery.map`, `celery.chain`, ...) would run others past `QuietRequest`, so they are unknown."""
+        super().update_strategies()
+        strategies: dict[str, Any] = cast(Any, self).strategies
+        for name in [name for name in strategies if name.startswith("celery.")]:
+            del strategies[name]
 
     def on_unknown_message(self, body: Any, message: Message) -> None:
         self._drop(message, "no_task")

@@ -112,14 +112,29 @@ def test_a_message_with_content_shows_none_of_it(pool: Pool) -> None:
         )
         celery.send_task("some.other.task", args=[MARKER], kwargs={"a": MARKER}, queue=broker_queue("default"))
         celery.send_task("deuz.step", args=["default", MARKER], kwargs={"a": MARKER}, queue=broker_queue("default"))
+        celery.send_task("celery.map", args=["deuz.enqueue", [MARKER]], queue=broker_queue("default"))
         wait_until(lambda: pool.app.handle("from-afar").status() == "completed" if _exists(pool) else False, "the run is there")
-        worker.wait_for("reason=unknown_task")
+        worker.wait_for("reason=unknown_task task='some.other.task'")
+        worker.wait_for("reason=unknown_task task='celery.map'")
         worker.wait_for("reason=invalid")
         worker.wait_for("enqueue_refused")
         wait_until(lambda: any(event["type"] == "task-failed" for event in events), "the refusal was reported")
     assert "(agent=worker)" in {event.get("args") for event in events}
     for text in (*map(str, events), worker.log.read_text()):
         assert MARKER not in text
+
+
+def test_remote_control_takes_no_orders(pool: Pool) -> None:
+    """An order is answered with a refusal, the worker goes on, and what it tells of itself holds no URL."""
+    worker = pool.start()
+    celery = make_celery(pool.app)
+    refused: Any = celery.control.broadcast("shutdown", reply=True, timeout=2)
+    assert "refused" in str(refused)
+    assert "refused" in str(celery.control.broadcast("conf", reply=True, timeout=2))
+    stats: Any = celery.control.inspect(timeout=2).stats()
+    assert stats["w0@test"]["deuz"] == {"dropped": {}}
+    assert worker.process.poll() is None
+    assert not worker.said("Traceback")
 
 
 def _exists(pool: Pool) -> bool:
