@@ -66,6 +66,8 @@ def test_arguments_and_results_are_hidden(monkeypatch: pytest.MonkeyPatch) -> No
     format_task = runpy.run_path(str(CONFIG))["format_task"]
     shown = format_task(SimpleNamespace(name="t", args="('sk-1',)", kwargs="{'prompt': 'p'}", result="'r'"))
     assert (shown.name, shown.args, shown.kwargs, shown.result) == ("t", "(hidden)", "(hidden)", None)
+    step = format_task(SimpleNamespace(name="deuz.step", args="(r7, agent=clerk)", kwargs="{}", result="'r'"))
+    assert (step.args, step.kwargs, step.result) == ("(r7, agent=clerk)", "(hidden)", None)
 
 
 @pytest.mark.parametrize("value", [None, "", "no-colon"])
