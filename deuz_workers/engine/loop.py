@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from deuz_workers.core.change import Bell, Head, ItemRow, NoteRow
@@ -95,6 +95,7 @@ class Loop:
         Raises `StepOver` when the run is somebody else's, and store errors.
         """
         self._take_in()
+        self._judge_old_receipts()
         while True:
             if self.stop.is_lost:
                 raise StepOver("the lease is gone")
@@ -153,6 +154,17 @@ class Loop:
         if envelope.status == "suspended" and self.items and all(item.answer is not None for item in self.items):
             self._carry(Resumed(verdicts_of(self.items)))
 
+    def _judge_old_receipts(self) -> None:
+        """A receipt that records whether its tool is idempotent decides alone; one without the field is judged by the tool
+        that is registered now (IDM-004)."""
+        if not isinstance(self.definition, AgentDefinition):
+            return
+        run, tools = self.committer.run, self.definition.tools
+        unmarked = [receipt for receipt in run.interrupted if receipt.idempotent is None and receipt.tool in tools]
+        allowed = frozenset(receipt.call_id for receipt in unmarked if tools[receipt.tool].replay == "idempotent")
+        if allowed:
+            self.committer.run = replace(run, retry_call_ids=run.retry_call_ids | allowed)
+
     def _ending_by_time(self, run: Run) -> Finish | None:
         """A run ends when its time is over; a swarm ends when its tasks have, which carry its times themselves."""
         envelope = run.envelope
@@ -175,7 +187,7 @@ class Loop:
         except BudgetRefused as refused:
             await self._commit(call.refused(refused.refusal))
             return "ended"
-        self.hold.extend(run.envelope.limits.model_timeout_ms + MARGIN_MS, "model")
+        self.hold.extend(call.limits.model_timeout_ms + MARGIN_MS, "model")
         event = await call.send(self.stop, self.committer.run.envelope.revision, self.head.deadline_in_ms)
         if event is not None:
             self._carry(event)

@@ -71,6 +71,8 @@ class Simulation:
         self.places: list[str] = []
         """What each point was, in order."""
         self.deaths_met = 0
+        self.fatal_place: str | None = None
+        """The first point whose place begins so is deadly too."""
 
     async def enqueue(self, agent: str, run_id: str, prompt: str = "go") -> None:
         rid = self.ids.rid()
@@ -104,6 +106,19 @@ class Simulation:
                 self.clock.passed_ms += self.settings.lease_ttl_ms + 1
                 process = Process(self)
         raise AssertionError(f"run {run_id} has not ended after {steps} steps; it stood at {self.places[-5:]}")
+
+    async def step_until_death(self, run_id: str, place: str, *, steps: int = 100) -> None:
+        """Step the run in one process until it dies at the first point that begins with `place`; its lease has lapsed then."""
+        self.fatal_place = place
+        process = Process(self)
+        for _ in range(steps):
+            try:
+                await process.engine.step(SCOPE, run_id)
+            except Died:
+                self.deaths_met += 1
+                self.clock.passed_ms += self.settings.lease_ttl_ms + 1
+                return
+        raise AssertionError(f"run {run_id} never came to {place!r}; it stood at {self.places[-5:]}")
 
     async def load(self, run_id: str) -> Run:
         loaded = await self.store.load(SCOPE, run_id)
@@ -146,7 +161,10 @@ class Process:
         number = simulation.points
         simulation.points += 1
         simulation.places.append(place)
-        if number in simulation.deaths:
+        fatal = simulation.fatal_place is not None and place.startswith(simulation.fatal_place)
+        if fatal:
+            simulation.fatal_place = None
+        if fatal or number in simulation.deaths:
             self.is_dead = True
             raise Died
 

@@ -64,7 +64,6 @@ async def test_the_repetition_has_the_identity_of_the_first_execution(world: Wor
     assert (receipt.stage, receipt.attempt) == ("completed", 3)
 
 
-@pytest.mark.spec("RCP-011")
 async def test_the_flag_of_what_ran_is_on_the_receipt_for_both_values(world: World) -> None:
     """So that a missing one can only mean an old record."""
     seen: list[Receipt] = []

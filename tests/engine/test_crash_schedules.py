@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -135,7 +134,6 @@ def test_deaths_change_nothing_but_how_long_it_takes(script: tuple[tuple[str, ..
     assert calm.points > 0
 
 
-@pytest.mark.spec("RCP-013")
 def test_a_three_call_turn_survives_a_death_at_every_single_point() -> None:
     """One death at each point of the run in turn: one result per call, each effect once except where it is idempotent."""
     script = (("pay", "put", "show"),)
