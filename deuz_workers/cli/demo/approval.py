@@ -29,7 +29,7 @@ def decide(handle: Handle, screen: Screen, *, where: str, yes: bool) -> bool | N
         screen.say(f"  [dim]│ … {len(preview) - PREVIEW_LINES} more[/]")
     if yes:
         allowed, by = True, "--yes was given"
-    elif screen.is_interactive:
+    elif screen.can_ask:
         allowed, by = _ask(screen), "you said so"
     else:
         allowed, by = True, "no terminal, so the demo answers itself"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -54,6 +57,8 @@ def demo(
     output = Output(json)
     assignment = _assignment(select(paths or [_package()], limit=limit), out, model, base_url)
     _end_on_signals()
+    size = sum(file.stat().st_size for file in assignment.files)
+    output.show(f"[bold]deuz demo[/]: a swarm reviews {len(assignment.files)} files, {size:,} bytes; starting its pool ...")
     with Stack(Wish(workers, sqlite, flower), assignment.environment()) as stack:
         raise typer.Exit(_run(stack, output, assignment, budget_tokens=budget_tokens, kill=kill, yes=yes, keep=keep))
 
@@ -73,7 +78,7 @@ def _run(
         outcome = story.tell(budget_tokens)
         summarise(output, outcome, stack, report=assignment.out, model=assignment.model or "the scripted model")
         if keep:
-            _keep(output, stack)
+            _keep(output, stack, outcome.handle.run_id)
     finally:
         app.close()
     return Exit.OK if outcome.result.status == "completed" else Exit.FAILED
@@ -94,29 +99,30 @@ def _assignment(files: tuple[Path, ...], out: Path, model: str | None, base_url:
 
 
 def _introduce(output: Output, stack: Stack, assignment: Assignment) -> None:
-    size = sum(file.stat().st_size for file in assignment.files)
-    output.show(f"[bold]deuz demo[/]: a swarm reviews {len(assignment.files)} files, {size:,} bytes")
     why = f" ({stack.reason})" if stack.reason else ""
     servers = f"SQLite and plain worker processes{why}" if stack.is_sqlite else "Postgres, Valkey and Celery"
-    pids = ", ".join(str(worker.pid) for worker in stack.workers)
-    output.show(f"  pool    {servers}; {len(stack.workers)} workers, pids {pids}")
+    output.show(f"  pool    {servers}")
+    output.show("  workers " + ", ".join(f"{worker.name.partition('@')[0]} is pid {worker.pid}" for worker in stack.workers))
     if stack.flower is not None:
         output.show(f"  Flower  {stack.flower.url}")
     scripted = "the scripted model: no key, no network; tools and numbers are real"
     output.show(f"  model   {assignment.model or scripted}")
 
 
-def _keep(output: Output, stack: Stack) -> None:
-    settings = stack.settings
-    output.show("\nEverything stays up until Ctrl-C. In another terminal:")
-    output.show(
-        f"  export DEUZ_DATABASE_URL='{settings.database_url}'",
-    )
-    if settings.redis_url is not None:
-        output.show(f"  export DEUZ_REDIS_URL='{settings.redis_url}'")
-    output.show("  deuz runs list --scope demo")
-    while True:
-        signal.pause()
+def _keep(output: Output, stack: Stack, run_id: str) -> None:
+    """Returns at Ctrl-C."""
+    addresses = {"DEUZ_DATABASE_URL": stack.settings.database_url, "DEUZ_REDIS_URL": stack.settings.redis_url}
+    own = {name: url for name, url in addresses.items() if url is not None and os.environ.get(name) != url}
+    output.document({"kept": own | ({"flower": stack.flower.url} if stack.flower else {})})
+    output.show("\nEverything stays up; Ctrl-C ends it. In another terminal:")
+    for name, url in own.items():
+        output.show(f"  export {name}={shlex.quote(url)}")
+    output.show(f"  deuz swarm show {run_id} --scope demo")
+    if stack.flower is not None:
+        output.show(f"  Flower is at {stack.flower.url}")
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
 
 
 def _package() -> Path:

@@ -25,24 +25,29 @@ MARKS: Mapping[TaskStatus, tuple[str, str]] = {
 }
 """Sign and colour by status."""
 SHOWN_STATUSES: Sequence[TaskStatus] = ("pending", "ready", "running", "suspended", "completed", "failed")
-SHOWN_FILES = 16
+SHOWN_FILES = 15
 """Rows of the picture; a terminal has 24."""
-BAR_CELLS = 40
+NAME_CELLS = 26
+HOLDER_CELLS = 9
+BAR_CELLS = 72
+"""All together less than the 80 columns of a terminal."""
 
 
 def picture(view: View, names: Mapping[int, str], dead: int | None, seconds: float) -> RenderableType:
     """`names`: of workers, by process id; `dead`: of the one that was killed."""
     graph = Table.grid(padding=(0, 2))
-    for _ in range(7):
-        graph.add_column()
+    for width in (HOLDER_CELLS, None, 3 + NAME_CELLS + HOLDER_CELLS, None, HOLDER_CELLS, None, HOLDER_CELLS):
+        graph.add_column(min_width=width, no_wrap=True)
     single = {task.agent: task for task in view.tasks if task.agent != "reviewer"}
-    lines = [_line(task, view, names, dead) for task in _shown(view.reviews)]
-    if len(view.reviews) > len(lines):
-        lines.append(Text(f"  and {len(view.reviews) - len(lines)} more", "dim"))
-    cells: list[RenderableType] = [_line(single[name], view, names, dead) for name in ("planner", "merge", "reporter")]
+    reviews = [_line(task, _holder(task, view, names, dead)) for task in _shown(view.reviews)]
+    if len(view.reviews) > len(reviews):
+        reviews.append(Text(f"  and {len(view.reviews) - len(reviews)} more", "dim"))
+    plan, merge, report = (
+        Group(_line(single[agent]), _holder(single[agent], view, names, dead)) for agent in ("planner", "merge", "reporter")
+    )
     arrow = Text("→", "dim")
-    graph.add_row(cells[0], arrow, Group(*lines), arrow, cells[1], arrow, cells[2])
-    return Group(Text(), graph, Text(), _counts(view, seconds), _budget(view.balance))
+    graph.add_row(plan, arrow, Group(*reviews), arrow, merge, arrow, report)
+    return Group(Text(), graph, Text(), _counts(view, seconds), *_budget(view.balance))
 
 
 def counts(view: View) -> str:
@@ -60,17 +65,19 @@ def budget(balance: ScopeBalance | None) -> str:
     return f"{text}{f', {unknown:,} of unknown outcome' if unknown else ''} of {balance.limit.tokens:,} tokens"
 
 
-def _line(task: TaskRow, view: View, names: Mapping[int, str], dead: int | None) -> Text:
+def _line(task: TaskRow, holder: Text | None = None) -> Text:
     mark, colour = MARKS[task.status]
-    line = Text.assemble((f"{mark} ", colour), (task.task_id, colour if task.status == "running" else ""))
-    holder = view.holders.get(task.task_id)
-    if holder is not None:
-        line.append(
-            f" {names.get(holder, 'pid')} {holder}{' ✝' if holder == dead else ''}", "red" if holder == dead else "cyan dim"
-        )
-    elif task.status == "suspended":
-        line.append(" waits for you", "yellow")
-    return line
+    name = task.task_id if len(task.task_id) <= NAME_CELLS else f"{task.task_id[: NAME_CELLS - 1]}…"
+    line = Text.assemble((f"{mark} ", colour), (name, colour if task.status == "running" else ""))
+    return line if holder is None else Text.assemble(line, " ", holder)
+
+
+def _holder(task: TaskRow, view: View, names: Mapping[int, str], dead: int | None) -> Text:
+    """Who works on the task, or is waited for."""
+    pid = view.holders.get(task.task_id)
+    if pid is None:
+        return Text("asks you" if task.status == "suspended" else "", "yellow")
+    return Text(f"{names.get(pid, str(pid))}{' ✝' if pid == dead else ''}", "red" if pid == dead else "cyan dim")
 
 
 def _shown(reviews: Sequence[TaskRow]) -> Sequence[TaskRow]:
@@ -82,16 +89,19 @@ def _shown(reviews: Sequence[TaskRow]) -> Sequence[TaskRow]:
 
 
 def _counts(view: View, seconds: float) -> Text:
-    line = Text()
+    line = Text(f"{seconds:4.1f} s  ", "dim")
     for status in SHOWN_STATUSES:
         mark, colour = MARKS[status]
-        line.append(f"{mark} {status} {view.count(status)}   ", colour if view.count(status) else "dim")
-    return line.append(f"{seconds:.1f} s", "dim")
+        count = view.count(status)
+        if count or status != "failed":
+            line.append(f"  {mark} {count} {status}", colour if count else "dim")
+    return line
 
 
-def _budget(balance: ScopeBalance | None) -> Text:
+def _budget(balance: ScopeBalance | None) -> Sequence[Text]:
     if balance is None or not balance.limit.tokens:
-        return Text("no budget", "dim")
+        return ()
     spent, held = (round(BAR_CELLS * (part.tokens or 0) / balance.limit.tokens) for part in (balance.spent, balance.held))
     rest = max(0, BAR_CELLS - spent - held)
-    return Text.assemble(("█" * spent, "green"), ("▒" * held, "yellow"), ("░" * rest, "dim"), (f"  {budget(balance)}", ""))
+    bar = Text.assemble(("█" * spent, "green"), ("▒" * held, "yellow"), ("░" * rest, "dim"))
+    return bar, Text(budget(balance))

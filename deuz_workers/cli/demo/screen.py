@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -29,8 +30,12 @@ class Screen:
         self.dead: int | None = None
 
     @property
-    def is_interactive(self) -> bool:
-        """Somebody sits at it, who can be asked."""
+    def can_ask(self) -> bool:
+        """Somebody sits at it."""
+        return self._is_drawn and sys.stdin.isatty()
+
+    @property
+    def _is_drawn(self) -> bool:
         return self._output.console.is_terminal and not self._output.json
 
     @property
@@ -61,13 +66,12 @@ class Screen:
     def ask(self, question: Callable[[], str]) -> str:
         """What `question` returns, asked while the picture stands still."""
         self._rest()
-        try:
-            return question()
-        finally:
-            self._draw()
+        answer = question()
+        self._draw()
+        return answer
 
     def _draw(self) -> None:
-        if self.is_interactive:
+        if self._is_drawn:
             console = self._output.console
             console.soft_wrap = False
             self._live = Live(console=console, refresh_per_second=REFRESHES_PER_S, redirect_stderr=False)

@@ -70,9 +70,12 @@ class Stack:
 
     def close(self) -> None:
         """No process and no folder is left. A further signal does not interrupt it."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        self._resources.close()
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            self._resources.close()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def worker_of(self, pid: int) -> Child | None:
         """The worker with this process id."""

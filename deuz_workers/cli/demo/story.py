@@ -66,9 +66,13 @@ class Story:
 
     def _until_over(self, watch: Watch, strike: Strike) -> bool | None:
         approved: bool | None = None
+        planned = False
         while True:
             view = watch.look()
             self._screen.show(view)
+            if not planned and any(task.task_id == "plan" and task.status == "completed" for task in view.tasks):
+                planned = True
+                self._screen.say(f"[green]✓ plan[/] {escape(str(watch.handle.output('plan')))}")
             self._tell_of_takeovers(strike)
             if view.is_over:
                 return approved

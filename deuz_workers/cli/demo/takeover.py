@@ -113,6 +113,7 @@ class Strike:
         first = next(events, None)
         if first is None:
             return False
+        takeover.taker = takeover.taker or self._watch.holder(takeover.task)
         takeover.after_ms = first.at_ms - takeover.died_at_ms
         takeover.repeated = self._repeated(takeover)
         return True
