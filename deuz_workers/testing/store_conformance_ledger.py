@@ -99,6 +99,17 @@ class LedgerConformance:
         assert (await bench.again(head)).revision == revision
         assert await self._amounts(store, key) == (Budget(15, 0), Budget(95, 0), Budget(0, 0))
 
+    async def test_two_runs_share_a_scope(self, store: RunStore) -> None:
+        """What one run spent counts for another that names the same scope; the refused one leaves no charge."""
+        bench = Bench(store)
+        key = f"{bench.scope}:user"
+        await store.set_budget(key, Budget(tokens=110))
+        first, second = await bench.start(), await bench.start()
+        assert isinstance(await self._reserve(bench, first, "1", (key,), 100), Applied)
+        await self._settle(bench, first, "1", (key,), "settled", tokens=15)
+        assert await self._reserve(bench, second, "1", (key,), 100) == BudgetExceeded(key, "budget_exceeded")
+        assert await self._amounts(store, key) == (Budget(15, 0), Budget(0, 0), Budget(0, 0))
+
     async def test_money_and_tokens_are_two_limits(self, store: RunStore) -> None:
         """A scope refuses when either of its limits would be passed."""
         bench = Bench(store)
@@ -139,6 +150,16 @@ class LedgerConformance:
             assert await self._amounts(store, key) == (Budget(20, 0), Budget(0, 0), Budget(0, 0))
         assert await store.balance(f"{bench.scope}:unlimited") is None
 
+    async def test_a_settlement_without_a_price_counts_the_estimate(self, store: RunStore) -> None:
+        """Tokens are counted as used; the money of a call whose price turned out unknown is counted as estimated."""
+        bench = Bench(store)
+        key = f"{bench.scope}:a"
+        await store.set_budget(key, Budget(tokens=1_000, usd_micros=1_000))
+        head = await bench.start()
+        await self._reserve(bench, head, "1", (key,), 100, 50)
+        await self._settle(bench, head, "1", (key,), "settled", tokens=30, cost_micros=None)
+        assert await self._amounts(store, key) == (Budget(30, 50), Budget(0, 0), Budget(0, 0))
+
     async def test_a_request_reserves_and_settles_once(self, store: RunStore) -> None:
         """A second reserve or settle under the same request id changes nothing."""
         bench = Bench(store)
@@ -154,6 +175,17 @@ class LedgerConformance:
         await self._settle(bench, head, "1", (key,), "released")
         await self._reserve(bench, head, "1", (key,), 60)
         assert await self._amounts(store, key) == (Budget(10, 0), Budget(0, 0), Budget(0, 0))
+
+    async def test_request_ids_belong_to_their_run(self, store: RunStore) -> None:
+        """Two runs may use one request id: each holds and settles its own."""
+        bench = Bench(store)
+        key = f"{bench.scope}:a"
+        await store.set_budget(key, Budget(tokens=100))
+        one, two = await bench.start(), await bench.start()
+        for head in (one, two):
+            await bench.applied(head, reserve=Reserve("call-1", (key,), 30, None))
+        await bench.applied(await bench.again(one), settle=(Settle("call-1", (key,), "settled", 5, 0),))
+        assert await self._amounts(store, key) == (Budget(5, 0), Budget(30, 0), Budget(0, 0))
 
     async def test_a_settlement_frees_room_for_the_next(self, store: RunStore) -> None:
         """What was settled counts in the next admission, also when another run asks."""

@@ -1,4 +1,7 @@
-"""The conformance suite on every store of ours: SQLite in memory, in a file, and Postgres."""
+"""The conformance suite on SQLite, in memory and in a file, and the requirement rows that its tests check.
+
+On Postgres it runs in `test_postgres_conformance.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,19 @@ import pytest
 from deuz_workers.ports.store import RunStore
 from deuz_workers.store import open_store
 from deuz_workers.testing.store_conformance import StoreConformance
+
+pytest.mark.spec("CKP-004")(StoreConformance.test_a_run_id_is_unique_over_all_scopes)
+pytest.mark.spec("CKP-005")(StoreConformance.test_the_same_run_id_again_writes_nothing)
+pytest.mark.spec("CKP-011", "SST-002")(StoreConformance.test_one_of_many_commits_from_a_revision_wins)
+pytest.mark.spec("SST-003", "SST-007")(StoreConformance.test_a_stale_revision_writes_nothing)
+pytest.mark.spec("SST-003")(StoreConformance.test_simultaneous_endings_free_a_common_dependent)
+pytest.mark.spec("SST-008")(StoreConformance.test_pages_return_each_run_once)
+pytest.mark.spec("BUD-001")(StoreConformance.test_two_runs_share_a_scope)
+pytest.mark.spec("BUD-003")(StoreConformance.test_all_scopes_admit_or_none)
+pytest.mark.spec("BUD-005")(StoreConformance.test_a_hold_is_settled_by_what_was_used)
+pytest.mark.spec("BUD-005")(StoreConformance.test_a_released_hold_costs_nothing)
+pytest.mark.spec("BUD-009")(StoreConformance.test_an_unknown_price_is_refused_under_a_money_limit)
+pytest.mark.spec("BUD-018", "BUD-019")(StoreConformance.test_of_fifty_admissions_into_room_for_ten_ten_pass)
 
 
 class TestSqliteMemory(StoreConformance):
