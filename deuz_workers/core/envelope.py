@@ -15,6 +15,7 @@ from uuid import UUID
 from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.limits import Limits
+from deuz_workers.core.messages import Message, message_from_record, message_to_record
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import CheckpointVersionError, CodecError
 
@@ -87,6 +88,8 @@ class AgentRunEnvelope:
     binding: Mapping[str, object] | None = None
     verdicts: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_VERDICTS)
     """Recorded answers to approval requests by call id, kept until the turn is answered."""
+    held: tuple[Message, ...] = ()
+    """Messages that arrived while calls of a turn were open; they follow its results, since a call is answered first."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Transient cause of the last failure."""
@@ -131,6 +134,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["binding"] = dict(envelope.binding)
     if envelope.verdicts:
         record["verdicts"] = {call_id: dict(verdict) for call_id, verdict in envelope.verdicts.items()}
+    if envelope.held:
+        record["held"] = [message_to_record(message) for message in envelope.held]
     if envelope.cancelled:
         record["cancelled"] = True
     for name in ("retry", "reason", "stop_details", "error"):
@@ -191,6 +196,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             scopes=tuple(cast("list[str]", record.get("scopes", []))),
             binding=cast("Mapping[str, object] | None", record.get("binding")),
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
+            held=tuple(map(message_from_record, cast("list[object]", record.get("held", [])))),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),

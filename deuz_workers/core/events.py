@@ -9,6 +9,7 @@ from typing import Literal
 
 from deuz_workers.core.change import ItemRow
 from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.usage import Usage
 
@@ -30,9 +31,11 @@ class NotesFolded:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The first step fixed what a resume must match."""
+    """The first step fixed what a resume must match, and the limits of the run: those of the agent that begins it."""
 
     binding: Mapping[str, object]
+    limits: Limits | None = None
+    """None: the run keeps those it was enqueued with."""
 
 
 @dataclass(frozen=True, slots=True)

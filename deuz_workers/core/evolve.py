@@ -65,8 +65,8 @@ def _fold(draft: Draft, event: Event) -> None:
     match event:
         case NotesFolded():
             _fold_notes(draft, event)
-        case Bound(binding):
-            draft.change(binding=binding)
+        case Bound(binding, limits):
+            draft.change(binding=binding, limits=limits or draft.value("limits"))
         case InputsGiven(messages):
             draft.inputs_given = True
             draft.append(*messages)
@@ -102,7 +102,10 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
         draft.change(cancelled=True)
         draft.journal("run.cancelling")
     if event.messages:
-        draft.append(*event.messages)
+        if draft.open_calls:
+            draft.change(held=(*draft.value("held"), *event.messages))
+        else:
+            draft.append(*event.messages)
         draft.journal("run.message", count=len(event.messages))
     draft.retry_call_ids |= event.retry_call_ids
     for call_id, outcome in event.outcomes.items():
@@ -239,8 +242,8 @@ def _save_receipt(draft: Draft, receipt: Receipt, before: Receipt | None) -> Non
 
 def _answer_turn(draft: Draft, texts: Mapping[str, str]) -> None:
     parts = tuple(_result_part(draft.receipts[call.call_id], call, texts) for call in draft.open_calls)
-    draft.append(Message("tool", parts))
-    draft.change(verdicts={})
+    draft.append(Message("tool", parts), *draft.value("held"))
+    draft.change(verdicts={}, held=())
     draft.journal("turn.answered", step=draft.step, calls=len(parts))
 
 

@@ -10,12 +10,12 @@ from deuz_workers.ports.definition import AgentDefinition
 
 
 def binding_of(agent: AgentDefinition) -> dict[str, object]:
-    """Model, tools by name with a digest of what the model sees of them, and the agent's own `binding_id`."""
+    """Model, tools by name with a digest of what the model sees of them, limits, and the agent's own `binding_id`."""
     tools = {
         name: digest({"parameters": tool.spec.parameters, "description": tool.spec.description})
         for name, tool in sorted(agent.tools.items())
     }
-    return {"binding_id": agent.binding_id, "model": agent.model.name, "tools": tools}
+    return {"binding_id": agent.binding_id, "limits": agent.limits.to_record(), "model": agent.model.name, "tools": tools}
 
 
 class Bindings:

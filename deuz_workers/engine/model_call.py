@@ -11,6 +11,7 @@ from deuz_workers.core.effects import CallModel
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import usage_bound
 from deuz_workers.core.events import Bound, Event, Finished, ModelCallFailed, ModelCallStarted, ModelReplied
+from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import system
 from deuz_workers.core.run import Run
 from deuz_workers.engine.binding import Bindings
@@ -34,6 +35,12 @@ class ModelCall:
         """Stable for this admitted attempt, in whichever process it is made."""
         return f"{self.run.envelope.rid.hex}:{self.effect.step}:{self.effect.attempt}"
 
+    @property
+    def limits(self) -> Limits:
+        """Of the run; of the agent while the run has not begun."""
+        envelope = self.run.envelope
+        return self.agent.limits if envelope.binding is None else envelope.limits
+
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
@@ -41,7 +48,7 @@ class ModelCall:
         cost = self.gear.prices.cost_micros(self.agent.model.name, bound)
         started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, bound.total_tokens, cost))
         if self.run.envelope.binding is None:
-            return (Bound(self.bindings.of(self.agent)), started)
+            return (Bound(self.bindings.of(self.agent), self.agent.limits), started)
         return (started,)
 
     def refused(self, refusal: BudgetExceeded) -> Finished:
@@ -59,7 +66,7 @@ class ModelCall:
         None: ended at once because the lease is lost, the run cancelled or the drain's grace over; nobody knows the outcome.
         """
         envelope = self.run.envelope
-        limit_ms = envelope.limits.model_timeout_ms
+        limit_ms = self.limits.model_timeout_ms
         if deadline_in_ms is not None:
             limit_ms = max(1, min(limit_ms, deadline_in_ms - stop.elapsed_ms))
         history = tuple(self.run.history)
@@ -109,7 +116,7 @@ class ModelCall:
         return ModelReplied(reply.message, reply.finish_reason, replace(reply.usage, cost_micros=cost))
 
     def _failed(self, error: ModelError) -> ModelCallFailed:
-        checkpoint, limits = self.run.envelope.checkpoint, self.run.envelope.limits
+        checkpoint, limits = self.run.envelope.checkpoint, self.limits
         transient = error.retry != "never"
         retries = checkpoint.retries
         wait_ms = None
