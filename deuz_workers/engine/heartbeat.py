@@ -103,9 +103,9 @@ class Heartbeat:
     def hold(self, lease: Lease, *, limit_ms: int, on_lost: Callback, on_cancel: Callback, label: str) -> Hold:
         """Vouch for `lease` from now on, for `limit_ms` or until `Hold.extend`.
 
-        `on_lost` is called once, when the provider says that the lease went to somebody else; `on_cancel` once, at the
-        first cancel signal. Either may still come while `drop` returns. Raises ConfigurationError for a lease whose TTL
-        is shorter than the heartbeat's.
+        `on_lost` is called once, when the provider says that the lease went to somebody else. `on_cancel` is called once
+        per cancel signal, each of which only points at a row: a forged one must not silence the next. Either may still come
+        while `drop` returns. Raises ConfigurationError for a lease whose TTL is shorter than the heartbeat's.
         """
         if lease.ttl_ms < self._ttl_ms:
             raise ConfigurationError(

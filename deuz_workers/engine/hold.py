@@ -27,7 +27,6 @@ class Hold:
         self._on_lost = on_lost
         self._on_cancel = on_cancel
         self._lost = False
-        self._cancel_told = False
         self._confirmed_ms = clock.monotonic_ms()
         self._limit_ms = limit_ms
         self._limit_from_ms = self._confirmed_ms
@@ -78,7 +77,4 @@ class Hold:
         self.lease = answer.lease
         self._confirmed_ms = max(self._confirmed_ms, sent_ms)
         self.drain_asked = self.drain_asked or answer.signal == "drain"
-        if answer.signal == "cancel" and not self._cancel_told:
-            self._cancel_told = True
-            return self._on_cancel
-        return None
+        return self._on_cancel if answer.signal == "cancel" else None
