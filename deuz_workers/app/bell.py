@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 STEP_TASK = "deuz.step"
 CONNECT_TIMEOUT_S = 2
 """The sweep rings within a second anyway, so a broker that takes longer is not worth waiting for."""
+AWAY_MS = 2_000
+"""A broker that could not be reached is left alone for so long: steps wait for their bells, and must not wait for it each."""
 PREFIX = "deuz."
 TELL_AGAIN_MS = 10_000
 """Doorbells that get lost while the broker is away are counted, and logged this often at most."""
@@ -62,6 +64,7 @@ class _Process:
     thread: ThreadPoolExecutor
     connection: Connection | None = None
     producer: Producer | None = None
+    away_until_ms: int = 0
     lost: int = 0
     told_ms: int | None = None
 
@@ -104,6 +107,9 @@ class BrokerBell:
         return mine
 
     def _publish(self, process: _Process, bells: Sequence[Bell]) -> None:
+        if self._clock.monotonic_ms() < process.away_until_ms:
+            process.lost += len(bells)
+            return
         # An idle connection may have been closed by the server, which only a new one can tell from a broker that is away.
         for is_last in (False, True) if process.producer else (True,):
             try:
@@ -113,6 +119,7 @@ class BrokerBell:
             except Exception as error:  # noqa: BLE001 - every transport has errors of its own, and none may end a step
                 self._disconnect(process)
                 if is_last:
+                    process.away_until_ms = self._clock.monotonic_ms() + AWAY_MS
                     self._tell(process, len(bells), error)
             else:
                 return
@@ -176,7 +183,12 @@ class BrokerBell:
     def _connect(self, process: _Process) -> Producer:
         from kombu import Connection
 
-        options = {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": CONNECT_TIMEOUT_S, "ack_emulation": False}
+        options = {
+            "max_retries": 1,
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_timeout": CONNECT_TIMEOUT_S,
+            "ack_emulation": False,
+        }
         connection = Connection(self._url, connect_timeout=CONNECT_TIMEOUT_S, transport_options=options)
         process.connection = connection
         process.producer = connection.Producer()

@@ -1,0 +1,109 @@
+"""The doorbell: what a message at the broker says, and what happens without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from collections.abc import Sequence
+
+import pytest
+import redis
+
+from deuz_workers.app.bell import BrokerBell, SilentBell, bell_of, broker_queue, local_queue
+from deuz_workers.app.doorbell import AppDoorbell
+from deuz_workers.core.change import Bell
+from deuz_workers.engine.system_clock import SystemClock, SystemIds
+from tests.fake_clock import FakeClock
+from tests.forked import holds_in_child
+
+BELL = Bell("acme", "r1", "slow", revision=3, agent="x")
+
+
+def messages(url: str, queue: str) -> list[dict[str, object]]:
+    """What waits in a queue, in the lists of all its priorities."""
+    with redis.Redis.from_url(url) as client:
+        lists = client.scan_iter(f"{broker_queue(queue)}*")
+        return [json.loads(message) for key in lists for message in client.lrange(key, 0, -1)]
+
+
+async def test_a_message_says_which_run_to_look_at_and_nothing_else(redis_url: str, broker_url: str) -> None:
+    """Celery's protocol, version 2: the task `deuz.step` with scope, run id and revision on the bell's own queue."""
+    bell = BrokerBell(broker_url, SystemIds(), SystemClock())
+    await bell.ring([BELL, Bell("acme", "r2", "fast")])
+    bell.close()
+    [message] = messages(redis_url, "slow")
+    assert json.loads(base64.b64decode(str(message["body"])))[:2] == [["acme", "r1", 3], {}]
+    headers = message["headers"]
+    assert isinstance(headers, dict)
+    assert (headers["task"], headers["ignore_result"], headers["argsrepr"]) == ("deuz.step", True, "(...)")
+    assert len(messages(redis_url, "fast")) == 1
+
+
+async def test_a_broker_that_is_away_is_counted_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The first loss is logged at once, later ones together and not each; no URL is in the log, and few attempts are made."""
+    clock = FakeClock()
+    bell = BrokerBell("redis://:hunter2@127.0.0.1:1/0", SystemIds(), clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await bell.ring([BELL])
+        clock.advance(60_000)
+        await bell.ring([BELL])
+    bell.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "bell_lost count=1 error=OperationalError",
+        "bell_lost count=3 error=OperationalError",
+    ]
+
+
+async def test_a_restarted_broker_is_rung_over_a_new_connection(redis_url: str, broker_url: str) -> None:
+    """A connection that the server closed in between loses nothing."""
+    bell = BrokerBell(broker_url, SystemIds(), SystemClock())
+    await bell.ring([BELL])
+    with redis.Redis.from_url(redis_url) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    await bell.ring([BELL])
+    bell.close()
+    assert len(messages(redis_url, "slow")) == 2
+
+
+def test_a_forked_child_rings_over_its_own_connection(redis_url: str, broker_url: str) -> None:
+    """Neither thread nor connection of the parent is used there."""
+    bell = BrokerBell(broker_url, SystemIds(), SystemClock())
+
+    def ring() -> bool:
+        asyncio.run(bell.ring([BELL]))
+        return True
+
+    assert ring()
+    assert holds_in_child(ring)
+    assert ring()
+    bell.close()
+    assert len(messages(redis_url, "slow")) == 3
+
+
+def test_without_a_broker_nobody_is_rung() -> None:
+    """And queues have the same names on both sides of the prefix."""
+    assert isinstance(bell_of(None, SystemIds()), SilentBell)
+    assert local_queue(broker_queue("slow")) == "slow"
+
+
+async def test_drivers_of_the_process_hear_what_the_broker_hears() -> None:
+    """As long as they are open, in any number."""
+
+    class Ear(SilentBell):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        async def ring(self, bells: Sequence[Bell]) -> None:
+            self.heard += [bell.run_id for bell in bells]
+
+    outer, first, second = Ear(), Ear(), Ear()
+    bell = AppDoorbell(outer)
+    bell.add(first)
+    await bell.ring([Bell("s", "a", "q")])
+    bell.add(second)
+    bell.discard(first)
+    await bell.ring([Bell("s", "b", "q")])
+    assert (outer.heard, first.heard, second.heard) == (["a", "b"], ["a"], ["b"])
