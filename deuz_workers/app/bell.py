@@ -184,10 +184,12 @@ class BrokerBell:
         from kombu import Connection
 
         options = {
-            "max_retries": 1,
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "socket_timeout": CONNECT_TIMEOUT_S,
             "ack_emulation": False,
+            # kombu waits two seconds between attempts by default; a refused connection is known at once
+            "max_retries": 1,
+            "interval_start": 0,
         }
         connection = Connection(self._url, connect_timeout=CONNECT_TIMEOUT_S, transport_options=options)
         process.connection = connection
