@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,10 +57,9 @@ def demo(
 
     output = Output(json)
     assignment = _assignment(select(paths or [_package()], limit=limit), out, model, base_url)
-    _end_on_signals()
     size = sum(file.stat().st_size for file in assignment.files)
     output.show(f"[bold]deuz demo[/]: a swarm reviews {len(assignment.files)} files, {size:,} bytes; starting its pool ...")
-    with Stack(Wish(workers, sqlite, flower), assignment.environment()) as stack:
+    with _ending_on_signals(), Stack(Wish(workers, sqlite, flower), assignment.environment()) as stack:
         raise typer.Exit(_run(stack, output, assignment, budget_tokens=budget_tokens, kill=kill, yes=yes, keep=keep))
 
 
@@ -131,11 +131,16 @@ def _package() -> Path:
     return Path(deuz_workers.__file__).parent
 
 
-def _end_on_signals() -> None:
+@contextlib.contextmanager
+def _ending_on_signals() -> Generator[None]:
     """SIGTERM and a closed terminal end the demo as Ctrl-C does: what it started is stopped."""
 
     def end(number: int, _: object) -> None:
         sys.exit(Exit.TERMINATED)
 
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGHUP, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -73,7 +73,7 @@ class Screen:
     def _draw(self) -> None:
         if self._is_drawn:
             console = self._output.console
-            console.soft_wrap = False
+            console.soft_wrap = False  # a line of the picture that is wrapped would be drawn over at the wrong place
             self._live = Live(console=console, refresh_per_second=REFRESHES_PER_S, redirect_stderr=False)
             self._live.start()
 
@@ -81,3 +81,4 @@ class Screen:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
+            self._output.console.soft_wrap = True
