@@ -132,6 +132,18 @@ async def test_a_cancel_ends_a_model_call_at_once(world: World) -> None:
     assert not await handle.cancel()
 
 
+async def test_a_cancel_from_another_process_reaches_the_holder_by_its_lease(world: World) -> None:
+    """Nobody there hears the bell: the signal comes with the next renewal and ends the model call."""
+    app, elsewhere = world.process(Agent("x", model=MockModel([hangs()])), ttl_ms=1_000), world.process()
+    elsewhere.__dict__["leases"] = app.leases
+    handle = await elsewhere.aio.enqueue("x", "go")
+    running = asyncio.ensure_future(app.aio.resume_embedded(handle.run_id))
+    async for event in handle.events():
+        if event.type == "model.called":
+            assert await handle.cancel()
+    assert (await running).reason == "aborted"
+
+
 async def test_a_cancel_from_another_thread_reaches_a_tool(world: World) -> None:
     """The tool sees its signal; what it returns is kept, and the run is stopped."""
     asked = threading.Event()
@@ -197,6 +209,7 @@ async def test_a_handle_of_no_run_says_so(memory: World) -> None:
             await asked
 
 
+@pytest.mark.spec("RES-017")
 async def test_a_passed_deadline_fails_the_run(world: World) -> None:
     """`ExecutionPolicyError`, code `deadline_exceeded`; a start that came too late stops it."""
     app = world.process(Agent("x", model=MockModel(["never"])))
@@ -275,8 +288,9 @@ async def test_a_driver_is_rung_by_the_clients_of_its_process(memory: World) -> 
     assert result.output == "hi"
 
 
+@pytest.mark.spec("RES-003")
 async def test_a_result_without_output_says_why(memory: World) -> None:
-    """Reading `output` of a run that has none raises, with status and reason."""
+    """Reading `output` of a suspended, stopped or failed run raises, with status and reason."""
     app = memory.process(gated(Effects()))
     suspended = await app.aio.run_embedded("x", "go", run_id="r")
     with pytest.raises(RunFailedError, match="1 approvals are pending"):
@@ -284,6 +298,9 @@ async def test_a_result_without_output_says_why(memory: World) -> None:
     await app.aio.handle("r").cancel()
     with pytest.raises(RunFailedError, match="stopped and has no output: aborted"):
         _ = (await app.aio.resume_embedded("r")).output
+    late = await app.aio.enqueue("x", "go", deadline=timedelta(seconds=-1))
+    with pytest.raises(RunFailedError, match="failed and has no output: ExecutionPolicyError: the deadline"):
+        _ = (await app.aio.resume_embedded(late.run_id)).output
 
 
 async def test_verdicts_that_are_none_are_refused(memory: World) -> None:

@@ -51,6 +51,7 @@ async def test_a_run_needs_nothing_but_the_package(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.spec("CKP-003")
 async def test_a_run_in_a_file_or_on_a_server_is_resumed_by_its_id(store_url: str) -> None:
     """Suspended in one call, answered in another one; memory forgets, and says so."""
     waiting = await run_agent(agent(calls(call("pay")), "done"), "hi", store=store_url, run_id="r")
@@ -227,7 +228,7 @@ async def test_a_cancelled_task_leaves_its_run_to_be_resumed(world: World) -> No
     assert (result.status, result.output) == ("completed", "done")
 
 
-@pytest.mark.spec("BND-002", "BND-008")
+@pytest.mark.spec("BND-002", "BND-008", "RES-014")
 async def test_a_changed_agent_is_refused_and_the_right_one_goes_on(world: World) -> None:
     """Another model, tool schema, limit or `binding_id`: that sentence, no call, revision unchanged."""
     script = [calls(call("pay")), "done"]
@@ -253,7 +254,8 @@ async def test_a_changed_agent_is_refused_and_the_right_one_goes_on(world: World
         assert isinstance(other.model, MockModel)
         assert other.model.requests == ()
         assert (await world.head("r")).revision == revision
-    assert (await resume_agent(agent(*script), "r", store=world.store, approvals=verdicts)).status == "completed"
+    result = await resume_agent(agent(*script), "r", store=world.store, approvals=verdicts)
+    assert (result.status, result.steps, result.usage.total_tokens) == ("completed", 2, 30)
 
 
 async def test_a_message_that_arrives_in_the_middle_of_a_turn_follows_its_results(world: World) -> None:
