@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from deuz_workers import Agent, Deuz, Reducer, Settings
@@ -12,7 +12,7 @@ from deuz_workers.core.receipts import Receipt, fold_receipts
 from deuz_workers.leases import memory_leases
 from deuz_workers.ports.store import Loaded, RunStore
 from deuz_workers.store import SqlStore
-from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
+from deuz_workers.testing.crashing_store import CrashingStore
 
 
 @dataclass
@@ -70,19 +70,3 @@ class Effects:
 
     def __call__(self, key: str) -> None:
         self.done[key] += 1
-
-
-async def crash_everywhere(
-    world: World, make: Callable[[], Agent], run_id: Callable[[int, bool], str], prompt: str = "go"
-) -> int:
-    """Start a run in processes that die at every commit there is, both ways; returns how many commits an unharmed run has."""
-    at = 0
-    while True:
-        at += 1
-        for applied in (False, True):
-            app = world.dying(make(), at=at, applied=applied)
-            try:
-                await app.aio.run_embedded(next(iter(app.agents)), prompt, run_id=run_id(at, applied))
-            except ProcessDied:
-                continue
-            return at - 1
