@@ -1,84 +1,71 @@
-"""The tools of the reviewers. All are real: they read, parse and measure files, and one writes the report."""
+"""What the agents can do. All but the last may be repeated: reading twice changes nothing."""
 
 from __future__ import annotations
 
-import tokenize
-from typing import cast
+from deuz_workers import ToolContext, tool
+from deuz_workers.examples.code_review.assignment import Assignment
+from deuz_workers.examples.code_review.measuring import measure_python, measure_text
 
-from deuz_workers import ToolContext, ToolError, tool
-from deuz_workers.examples.code_review.measure import measurements, outline
-from deuz_workers.examples.code_review.workspace import Workspace
+SHOWN_CHARS = 6_000
+"""Of a file, to a model: some two thousand tokens."""
 
-SHOWN_LINES = 120
-"""Of a file, for the model; the measuring tools see all of it."""
-
-
-@tool(replay="idempotent")
-def list_files(context: ToolContext) -> list[dict[str, object]]:
-    """The files of this review with their sizes in bytes."""
-    workspace = workspace_of(context)
-    return [{"path": name, "bytes": (workspace.root / name).stat().st_size} for name in workspace.files()]
+ASSIGNMENT = Assignment.from_environment()
 
 
 @tool(replay="idempotent")
-def read_file(path: str, context: ToolContext) -> str:
-    """The first lines of a file.
+def list_files() -> list[dict[str, object]]:
+    """The files under review with their size in bytes, largest first."""
+    return [{"path": str(file), "bytes": file.stat().st_size} for file in ASSIGNMENT.files]
+
+
+@tool(replay="idempotent")
+def read_file(path: str) -> str:
+    """The beginning of a file.
 
     Args:
-        path: as list_files names it.
+        path: as list_files gives it.
     """
-    lines = workspace_of(context).read(path).splitlines()
-    shown = "\n".join(lines[:SHOWN_LINES])
-    return shown if len(lines) <= SHOWN_LINES else f"{shown}\n... {len(lines) - SHOWN_LINES} more lines"
+    text = _text(path)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}\n[{len(text) - SHOWN_CHARS} further characters]"
 
 
 @tool(replay="idempotent")
-def parse_file(path: str, context: ToolContext) -> dict[str, object]:
-    """Imports, classes and functions of a Python file.
+def measure(path: str, context: ToolContext) -> dict[str, object]:
+    """Lines, blank lines, longest line and bytes of a file.
 
     Args:
-        path: as list_files names it.
+        path: as list_files gives it.
     """
-    try:
-        return outline(workspace_of(context).read(path))
-    except SyntaxError as error:
-        raise ToolError(f"{path} is no Python of this version: {error.msg} (line {error.lineno})") from None
+    _take_time(context)
+    return measure_text(_text(path))
 
 
 @tool(replay="idempotent")
-def measure_file(path: str, context: ToolContext) -> dict[str, object]:
-    """Lines, functions, classes, the longest and the most complex function of a Python file.
+def parse(path: str, context: ToolContext) -> dict[str, object]:
+    """Functions, classes, branches, longest function and share of docstrings of a Python file.
 
     Args:
-        path: as list_files names it.
+        path: as list_files gives it; only Python can be parsed.
     """
-    workspace = workspace_of(context)
-    context.signal.wait(workspace.pace_ms)
-    context.signal.raise_if_set()
-    try:
-        return measurements(workspace.read(path))
-    except (SyntaxError, tokenize.TokenError) as error:
-        raise ToolError(f"{path} is no Python of this version: {error}") from None
+    _take_time(context)
+    return measure_python(_text(path))
 
 
-@tool(replay="idempotent", needs_approval=True)
-def write_report(markdown: str, context: ToolContext) -> dict[str, object]:
-    """Write the report. A person is asked before.
+@tool(needs_approval=True)
+def write_report(markdown: str) -> str:
+    """Write the report, once a person agreed. Returns where it is.
 
     Args:
         markdown: the whole report.
     """
-    report = workspace_of(context).report
-    unfinished = report.with_name(f".{report.name}.unfinished")
-    text = markdown.rstrip() + "\n"
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(report)  # a reader sees the old report or the new one, and a repetition changes nothing
-    except OSError as error:
-        raise ToolError(f"the report cannot be written to {report}: {error.strerror}") from None
-    return {"path": str(report), "bytes": len(text.encode()), "lines": text.count("\n")}
+    ASSIGNMENT.out.write_text(markdown, encoding="utf-8")
+    return str(ASSIGNMENT.out)
 
 
-def workspace_of(context: ToolContext) -> Workspace:
-    """What the application registered for its agents."""
-    return cast(Workspace, context.deps)
+def _text(path: str) -> str:
+    return ASSIGNMENT.file(path).read_text(encoding="utf-8", errors="replace")
+
+
+def _take_time(context: ToolContext) -> None:
+    """Beside a scripted model a tool takes as long as one that asks another server; a real model is slow enough."""
+    context.signal.wait(ASSIGNMENT.pace_ms)
