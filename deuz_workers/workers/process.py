@@ -25,6 +25,8 @@ from deuz_workers.workers.wedge import WedgeWatch
 
 LOOK_MS = 100
 """How often a process looks at the drain flag; a fifth of what a person notices."""
+REFUSED_PAUSE_MS = 200
+"""Before a refused doorbell is rung for others: for up to a second Celery still takes messages, perhaps this one again."""
 OPEN_AGAIN_MS = 1_000
 """Between attempts to open a store that is away or not migrated yet."""
 END_PATIENCE_MS = 5_000
@@ -103,6 +105,7 @@ class WorkerProcess:
             assert self._runtime is not None
             report = await self._runtime.engine.step(bell.scope, bell.run_id)
             if report.end == "refused":
+                await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
                 await self.app.doorbell.ring((bell,))
             return report
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.settings import Settings
+from deuz_workers.ports.leases import Lease
 from tests.workers.agents import TRACES, application
 
 ROOT = Path(__file__).parent.parent.parent
@@ -123,6 +125,11 @@ class Pool:
         if wait:
             worker.wait_for("worker_open")
         return worker
+
+    def switch_sweep_off(self) -> None:
+        """No worker passes any more: the test holds the right to, for a day."""
+        claim = LOOP.run(self.app.leases.acquire("sweep:default", "0" * 32, 86_400_000, force=True))
+        assert isinstance(claim, Lease)
 
     def silent(self) -> Deuz:
         """A client that writes rows and rings nobody."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
+from deuz_workers.app.handle import Handle
 from tests.workers.pool import Pool, wait_until
 
 pytestmark = pytest.mark.processes
@@ -74,17 +76,17 @@ def test_a_second_signal_is_quicker(pool: Pool, kind: str, second: signal.Signal
     assert handle.result(30).status == "completed"
 
 
-def test_doorbells_of_a_draining_worker_are_rung_for_others(pool: Pool) -> None:
-    """What it had taken and not begun is not lost until the sweep: with the sweep switched off all runs complete."""
-    worker = pool.start(concurrency=1, sweep_interval_ms=86_400_000)
-    first = pool.app.enqueue("holder", "gate")
-    pool.wait_for_lines("hold")
-    handles = [first, *(pool.app.enqueue("worker", "3 turns") for _ in range(5))]
+@pytest.mark.parametrize("kind", POOLS)
+def test_what_is_rung_while_a_worker_ends_reaches_another(pool: Pool, kind: str) -> None:
+    """Runs enqueued from the signal to the exit complete on the next worker."""
+    worker = pool.start(kind, concurrency=4 if kind != "solo" else 1)
     worker.signal(signal.SIGTERM)
-    worker.wait_for("worker_draining")
-    pool.go("gate")
+    handles: list[Handle] = []
+    while worker.process.poll() is None:
+        handles.append(pool.app.enqueue("worker", "1 turn"))
+        time.sleep(0.03)
     assert worker.ended() == 0
-    pool.start(concurrency=1, sweep_interval_ms=86_400_000)
+    pool.start(concurrency=4)
     assert {handle.result(30).status for handle in handles} == {"completed"}
 
 

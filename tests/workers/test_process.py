@@ -6,12 +6,21 @@ import asyncio
 import ctypes
 import os
 import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
 
 import pytest
 
-from deuz_workers.app.loop_thread import LoopThread
+from deuz_workers.app.agent import Agent
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.loop_thread import LOOP, LoopThread
+from deuz_workers.app.settings import Settings
+from deuz_workers.core.change import Bell
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.providers.mock import MockModel
+from deuz_workers.store import migrate
 from deuz_workers.workers.drain import DrainFlag, Urgency
+from deuz_workers.workers.process import WorkerProcess
 
 
 def test_a_child_sees_what_its_parent_was_asked() -> None:
@@ -42,6 +51,54 @@ def test_urgency_only_grows() -> None:
         seen.append(flag.urgency)
     flag.ask(Urgency.DRAIN)
     assert [*seen, flag.urgency] == [Urgency.NONE, Urgency.DRAIN, Urgency.HURRY, Urgency.HURRY, Urgency.HURRY]
+
+
+class Recorder:
+    """A doorbell that remembers what was rung."""
+
+    def __init__(self) -> None:
+        self.rung: list[Bell] = []
+
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        self.rung.extend(bells)
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Deuz]:
+    """An application over a file."""
+    monkeypatch.setenv("DEUZ_CONFIG", "/dev/null")
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    LOOP.run(migrate(url))
+    app = Deuz([Agent("talker", model=MockModel(["done"]))], settings=Settings(database_url=url))
+    yield app
+    app.close()
+
+
+def test_a_draining_process_hands_doorbells_on(application: Deuz) -> None:
+    """A step that is refused is rung again, for the workers that go on; the run is untouched."""
+    recorder = Recorder()
+    handle = application.enqueue("talker", "hello")
+    flag = DrainFlag()
+    process = WorkerProcess(application, flag, queues=["default"])
+    application.doorbell.add(recorder)
+    flag.ask(Urgency.DRAIN)
+    process.start()
+    bell = Bell("default", handle.run_id, "default", 7)
+    while (report := process.step(bell)).end != "refused":
+        assert report.end in ("idle", "held", "ended"), "the process had not looked at the flag yet"
+    assert bell in recorder.rung
+    process.stop()
+
+
+def test_a_process_executes_steps_from_any_thread(application: Deuz) -> None:
+    """The caller waits for the report; a second look finds nothing to do."""
+    handle = application.enqueue("talker", "hello")
+    process = WorkerProcess(application, DrainFlag(), queues=["default"])
+    process.start()
+    bell = Bell("default", handle.run_id, "default")
+    assert [process.step(bell).end, process.step(bell).end] == ["ended", "idle"]
+    process.stop()
+    assert handle.result(5).status == "completed"
 
 
 class Signalled(BaseException):
