@@ -27,7 +27,7 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         "due": bool(before["due"]),
     }
     if refusal is not None:
-        return [{**answer, "outcome": refusal}]
+        return [{**answer, "outcome": refusal, "swarm_open": _open_tasks(tx, params)}]
     _write_ledger(tx, params, answer)
     suspension, open_items, items = _items(tx, params, before)
     after = _write_head(tx, params, suspension, open_items)
@@ -40,10 +40,10 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         if tx.first("wake_target", {"rid": other}) is not None:
             note = leave_note(tx, other, "child", params["note_body"], params["ttl_ms"])
             woken.append([note[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")])
-    swarm_open = None
     if params.get("swarm_rid") is not None:
-        swarm_open = move_task(tx, params["swarm_rid"], params["task_id"], params["task_status"])
-    return [{**answer, **after, "outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": swarm_open}]
+        move_task(tx, params["swarm_rid"], params["task_id"], params["task_status"])
+    told = {"outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": _open_tasks(tx, params)}
+    return [{**answer, **after, **told}]
 
 
 def _refusal(before: Values, params: Values) -> str | None:
@@ -52,6 +52,12 @@ def _refusal(before: Values, params: Values) -> str | None:
     if params["leaves"] and before["cancel_seq"] > params["seen_seq"]:
         return "cancel_pending"
     return None
+
+
+def _open_tasks(tx: Transaction, params: Values) -> int | None:
+    """Of the swarm of the task that the commit is about; whoever lost an answer needs it too."""
+    swarm = tx.first("open_tasks", params) if params.get("swarm_rid") is not None else None
+    return None if swarm is None else swarm["open"]
 
 
 def _write_ledger(tx: Transaction, params: Values, answer: Values) -> None:

@@ -27,7 +27,7 @@ def add_note(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     rid, kind = target["rid"], params["kind"]
     bell = leave_note(tx, rid, kind, params["body"], params["ttl_ms"], params["note_id"])
     if target["swarm_rid"] is not None and kind in ("retry", "reconcile"):
-        move_task(tx, target["swarm_rid"], target["task_id"], "ready", only_from="needs_reconciliation")
+        move_task(tx, target["swarm_rid"], target["task_id"], "ready", only_from=("needs_reconciliation",))
     return [{"rid": rid, **bell}]
 
 
@@ -40,10 +40,9 @@ def answer_item(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         return [{**target, "stored": False, "due": False, "swarm_rid": None}]
     closes = target["open_items"] == 1
     swarm_rid = None
-    if closes and target["swarm_rid"] is not None and target["parked"] is None:
-        swarm_rid = target["swarm_rid"]
-        if not move_task(tx, swarm_rid, target["task_id"], "ready", only_from="suspended"):
-            swarm_rid = None
+    if closes and target["swarm_rid"] is not None:
+        readied = move_task(tx, target["swarm_rid"], target["task_id"], "ready", only_from=("suspended",))
+        swarm_rid = target["swarm_rid"] if readied else None
     due = closes and target["parked"] is None and swarm_rid is None
     tx.run("answer_head", {**place, "wakes": due})
     return [{**target, "stored": True, "open_items": target["open_items"] - 1, "due": due, "swarm_rid": swarm_rid}]

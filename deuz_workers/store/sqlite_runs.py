@@ -139,7 +139,8 @@ def park(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     parked = tx.rows("park", params)
     for row in parked:
         if row["swarm_rid"] is not None:
-            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation")
+            started = ("ready", "running", "suspended")
+            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started)
     return parked
 
 

@@ -24,9 +24,8 @@ def fill_slots(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 
 
 def settle_swarm(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    """A head that has work already is only rung again, so that settling twice leaves one note."""
-    head = tx.first("settle_target", {"swarm_rid": params["swarm_rid"], "now_ms": tx.now_ms})
-    if head is not None and not head["has_work"]:
+    head = tx.first("settle_target", params)
+    if head is not None:
         leave_note(tx, head["rid"], "child", params["note_body"], params["ttl_ms"])
     return [] if head is None else [head]
 

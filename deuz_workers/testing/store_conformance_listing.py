@@ -33,7 +33,9 @@ class ListingConformance:
         assert await self._listed(bench) == everyone
         assert await self._listed(bench, scope=f"{bench.scope}/nobody") == set()
         assert await self._listed(bench, status=("completed",)) == {done.run_id}
-        assert waiting.run_id in await self._listed(bench, status=("suspended", "completed"))
+        assert await self._listed(bench, status=("suspended",)) == {waiting.run_id, parked.run_id}
+        assert await self._listed(bench, status=("suspended", "completed")) == {waiting.run_id, parked.run_id, done.run_id}
+        assert parked.run_id not in await self._listed(bench, status=("queued",))
         assert await self._listed(bench, kind=("swarm",)) == {swarm.run_id}
         assert await self._listed(bench, agent="editor") == {red.run_id}
         assert await self._listed(bench, queue=f"{bench.queue}-b") == {other_queue.run_id}

@@ -145,7 +145,9 @@ class SwarmConformance:
         await swarm.fill()
         change = await swarm.change("a", "completed", "completed")
         for _ in range(2):
-            assert isinstance(await store.commit(change), Applied)
+            outcome = await store.commit(change)
+            assert isinstance(outcome, Applied)
+            assert outcome.swarm_open == 3
         assert await swarm.statuses() == {"a": "completed", "b": "ready", "c": "ready", "d": "pending"}
 
     async def test_a_task_that_ended_is_left_alone(self, store: RunStore) -> None:
@@ -213,6 +215,18 @@ class SwarmConformance:
         assert bell is not None
         assert (bell.scope, bell.run_id, bell.queue) == (bench.scope, swarm.run_id, bench.queue)
         assert (await swarm.own_head()).has_work
+
+    async def test_settling_is_not_lost_on_a_head_at_work(self, store: RunStore) -> None:
+        """A step of the swarm's own run that began before the last ending finds the run due when it goes to sleep."""
+        bench = Bench(store)
+        swarm = await bench.swarm({"a": ()})
+        await swarm.fill()
+        at_work = await swarm.own_head()
+        assert at_work.has_work
+        await swarm.end("a")
+        assert await store.settle_swarm(swarm.rid) is not None
+        outcome = await bench.applied(at_work, status="suspended", due_in_ms=None)
+        assert outcome.due
 
     async def test_what_a_crash_left_needs_attention(self, store: RunStore) -> None:
         """A ready task beside a free slot, and a swarm at its end whose run is not due, are listed until they are served."""

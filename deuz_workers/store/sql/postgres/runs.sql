@@ -159,7 +159,7 @@ with
 ended as (
     update run_head h set
         attempts = h.attempts + 1,
-        due_at   = n.next_at,
+        due_at   = case when h.parked is null then n.next_at end,
         sweep_at = case when h.parked is null then n.next_at end
     from clock c, lateral (
         select least(c.now + %(back_off_ms)s::float8 * interval '1 millisecond',

@@ -25,7 +25,9 @@ started as (
     returning t.task_id, p.rid
 ),
 due as (
-    update run_head h set due_at = c.now, sweep_at = case when h.parked is null then c.later end
+    update run_head h set
+        due_at   = case when h.parked is null then c.now end,
+        sweep_at = case when h.parked is null then c.later end
     from started p, clock c
     where h.rid = p.rid
     returning h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
@@ -114,7 +116,7 @@ select (select count(*) from blocked) as changed, (select count(*) from batch) >
 stopped as (                                -- a run that never started ends with its task; its lease holder, if any, conflicts
     update run_head h set
         status = 'stopped', revision = h.revision + 1, commit_id = null, seen_seq = h.wake_seq, suspension = 0, open_items = 0,
-        status_at = c.now, due_at = null, sweep_at = null
+        status_at = c.now, due_at = null, sweep_at = null, parked = null
     from blocked b, clock c
     where h.rid = b.run_rid and h.status not in ('completed', 'stopped', 'failed')
     returning h.rid

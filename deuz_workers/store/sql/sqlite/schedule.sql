@@ -22,24 +22,32 @@ update run_head set sweep_at_ms = :sweep_at_ms where rid = :rid
 update run_head set sweep_at_ms = :now_ms + :in_ms where run_id = :run_id and scope = :scope and sweep_at_ms is not null
 
 -- name: record_unclean_end
+-- A deadline still to come bounds the back-off; one that passed does not, so that a run that kills its workers keeps its distance.
 update run_head as h set
     attempts    = h.attempts + 1,
-    due_at_ms   = case when h.parked is null then :now_ms + :back_off_ms end,
-    sweep_at_ms = case when h.parked is null then :now_ms + :back_off_ms end
+    due_at_ms   = case when h.parked is null then next.at_ms end,
+    sweep_at_ms = case when h.parked is null then next.at_ms end
+from (
+    select case when deadline_at_ms > :now_ms then min(deadline_at_ms, :now_ms + :back_off_ms) else :now_ms + :back_off_ms end as at_ms
+    from run_head where rid = :rid
+) as next
 where h.rid = :rid and h.revision = :expected
 returning attempts
 
 -- name: park
 update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null
-where h.rid = :rid and h.revision = :expected and h.wake_seq = h.seen_seq and h.status not in ('completed', 'stopped', 'failed')
+where h.rid = :rid and h.revision = :expected and h.wake_seq = h.seen_seq
 returning rid, swarm_rid, task_id
 
 -- name: list_runs
+-- A parked run is listed as suspended.
 select h.status_at_ms * 1000 as status_at_us,
 -- include: head_columns
 from run_head h
 where (:scope is null or h.scope = :scope)
-  and (:any_status or (case when h.parked is null then h.status else 'suspended' end) in (select value from json_each(:status)))
+  and (:any_status
+       or case when h.parked is not null and h.status in ('queued', 'running') then 'suspended' else h.status end
+          in (select value from json_each(:status)))
   and h.kind in (select value from json_each(:kind))
   and (:agent is null or h.agent = :agent)
   and (:queue is null or h.queue = :queue)

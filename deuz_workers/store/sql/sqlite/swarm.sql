@@ -1,7 +1,7 @@
 -- Tasks and slots. Every change of a task's status moves the counters by the status that the row has, in the same transaction.
 
 -- name: task
-select status, run_rid, started_at_ms from swarm_task where swarm_rid = :swarm_rid and task_id = :task_id
+select status from swarm_task where swarm_rid = :swarm_rid and task_id = :task_id
 
 -- name: task_status
 update swarm_task set status = :status,
@@ -20,7 +20,9 @@ returning status = 'ready' as is_ready
 -- name: count
 update swarm set open = open + :open, ready = ready + :ready, running = running + :running
 where rid = :swarm_rid
-returning open
+
+-- name: open_tasks
+select open from swarm where rid = :swarm_rid
 
 -- name: free_slots
 select slots - running as free from swarm where rid = :swarm_rid and status = 'active' and ready > 0 and running < slots
@@ -40,10 +42,9 @@ where h.rid = :run_rid
 returning scope, run_id, queue, revision, priority, agent
 
 -- name: settle_target
--- The swarm's own head, when no task is open and it is not over.
+-- The swarm's own head, when no task is open and it is not over. It gets a note and no `due_at_ms`: a step of it that is under way
+-- folds the note, or finds itself due afterwards.
 select h.rid,
--- include: has_work
-    as has_work,
 -- include: bell_columns
 from swarm s join run_head h on h.rid = s.rid
 where s.rid = :swarm_rid and s.open = 0 and h.status not in ('completed', 'stopped', 'failed')
@@ -53,9 +54,8 @@ select s.rid
 from swarm s join run_head h on h.rid = s.rid
 where s.status = 'active'
   and ((s.ready > 0 and s.running < s.slots)
-       or (s.open = 0 and h.parked is null and not (
--- include: has_work
-       )))
+       or (s.open = 0 and h.wake_seq = h.seen_seq and coalesce(h.due_at_ms > :now_ms, 1)
+           and h.status not in ('completed', 'stopped', 'failed')))
 order by s.rid
 limit :limit
 
@@ -73,16 +73,17 @@ select t.task_id, t.run_rid, t.status, t.started_at_ms is null and t.status in (
 from swarm_task t join run_head h on h.rid = t.run_rid
 where t.swarm_rid = :swarm_rid and (
     t.status in ('pending', 'ready') and t.started_at_ms is null
-    or t.status in ('ready', 'running', 'suspended', 'needs_reconciliation') and h.cancel_seq = 0)
+    or t.status in ('ready', 'running', 'suspended', 'needs_reconciliation') and h.cancel_seq = 0
+       and h.status not in ('completed', 'stopped', 'failed'))
 order by t.rank, t.task_id
 limit :limit
 
 -- name: stop_head
 -- The head of a task that ends before it began: a new revision, so that no holder of the old one can go on.
 update run_head set
-    revision = revision + 1, commit_id = null, status = 'stopped', status_at_ms = :now_ms, mid_step = 0, parked = null,
+    revision = revision + 1, commit_id = null, status = 'stopped', status_at_ms = :now_ms, seen_seq = wake_seq, parked = null,
     due_at_ms = null, sweep_at_ms = null, suspension = null, open_items = 0
-where rid = :run_rid
+where rid = :run_rid and status not in ('completed', 'stopped', 'failed')
 
 -- name: task_results
 select u.task_id, u.status, h.body
