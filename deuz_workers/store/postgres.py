@@ -20,8 +20,8 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from deuz_workers.errors import ConfigurationError, MigrationMissingError, StoreError, StoreUnavailableError
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Row
 from deuz_workers.store.migrations import Migration, check_known
+from deuz_workers.store.postgres_statements import Statement, postgres_statements
 from deuz_workers.store.postgres_values import register_dumpers, unstorable
-from deuz_workers.store.statements import load_statements
 
 MAX_CONNECTIONS = 4
 """Per process: operations are short, and a hundred processes share the database."""
@@ -49,13 +49,13 @@ class PostgresDialect:
     name = "postgres"
 
     def __init__(self, url: str, *, max_connections: int | None = None, prepare: bool | None = None) -> None:
-        """`max_connections`: per process and event loop, None for `MAX_CONNECTIONS`. `prepare`: None reads ``DEUZ_DB_PREPARE``."""
+        """`max_connections`: per process and event loop; None: `MAX_CONNECTIONS`. `prepare` None reads ``DEUZ_DB_PREPARE``."""
         self._url = url
         self._max_connections = max_connections or MAX_CONNECTIONS
         if prepare is None:
             prepare = os.environ.get("DEUZ_DB_PREPARE", "on").lower() not in ("off", "0", "false", "no")
         self._prepare_threshold = PREPARE_AFTER if prepare else None
-        self._statements = load_statements(self.name)
+        self._statements = postgres_statements()
         self._pools: dict[tuple[int, _Loop], _Pool] = {}
 
     async def fetch(self, operation: str, params: Mapping[str, object], *, connection: Any = None) -> Sequence[Row]:
@@ -64,9 +64,8 @@ class PostgresDialect:
             if connection is not None:
                 return await _fetch_on(connection, statement, params)
             pool = await self._pool()
-            async with pool.connection() as pooled, pooled.cursor(row_factory=dict_row, binary=True) as cursor:
-                await cursor.execute(cast(LiteralString, statement), params)
-                return await cursor.fetchall()
+            async with pool.connection() as pooled:
+                return await _execute(psycopg.AsyncRawCursor(pooled, row_factory=dict_row), statement, params)
         except PoolTimeout:
             raise StoreUnavailableError(f"no connection to {self.place} within {CONNECT_TIMEOUT_S:g} s") from None
         except psycopg.Error as error:
@@ -150,23 +149,26 @@ async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
     register_dumpers(connection.adapters)
 
 
-async def _fetch_on(connection: Any, statement: str, params: Mapping[str, object]) -> Sequence[Row]:
+async def _execute(cursor: psycopg.AsyncCursor[Row], statement: Statement, params: Mapping[str, object]) -> Sequence[Row]:
+    await cursor.execute(statement.sql, statement.values(params), binary=True)
+    return await cursor.fetchall()
+
+
+async def _fetch_on(connection: Any, statement: Statement, params: Mapping[str, object]) -> Sequence[Row]:
     """On the caller's connection, in the caller's transaction; its adapters and row factory stay as they are."""
     if isinstance(connection, psycopg.AsyncConnection):
-        theirs = cast("psycopg.AsyncConnection[Any]", connection)
-        async with theirs.cursor(row_factory=dict_row, binary=True) as cursor:
+        async with psycopg.AsyncRawCursor(cast("psycopg.AsyncConnection[Any]", connection), row_factory=dict_row) as cursor:
             register_dumpers(cursor.adapters)
-            await cursor.execute(cast(LiteralString, statement), params)
-            return await cursor.fetchall()
+            return await _execute(cursor, statement, params)
     if isinstance(connection, psycopg.Connection):
         return await asyncio.to_thread(_fetch_blocking, cast("psycopg.Connection[Any]", connection), statement, params)
     raise ConfigurationError(f"`connection` is an open psycopg connection, sync or async, not {type(connection).__name__}")
 
 
-def _fetch_blocking(connection: psycopg.Connection[Any], statement: str, params: Mapping[str, object]) -> Sequence[Row]:
-    with connection.cursor(row_factory=dict_row, binary=True) as cursor:
+def _fetch_blocking(connection: psycopg.Connection[Any], statement: Statement, params: Mapping[str, object]) -> Sequence[Row]:
+    with psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
         register_dumpers(cursor.adapters)
-        cursor.execute(cast(LiteralString, statement), params)
+        cursor.execute(statement.sql, statement.values(params), binary=True)
         return cursor.fetchall()
 
 

@@ -284,7 +284,8 @@ class SqlStore(RunStore):
                 if time.monotonic() >= give_up:
                     reason = f" ({error})" if isinstance(error, StoreUnavailableError) else ""
                     raise StoreUnavailableError(
-                        f"the database did not answer '{operation}' within {self.patience_ms} ms{reason}; offer it again",
+                        f"the database did not answer '{operation}' within {self.patience_ms} ms{reason}; "
+                        "it may be offered again",
                         operation=operation,
                     ) from error
             await asyncio.sleep(pause_ms / 1_000)
