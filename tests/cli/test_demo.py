@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from deuz_workers import Deuz, Settings
 from deuz_workers.cli.command import run
 from deuz_workers.cli.exits import Exit
 from deuz_workers.embedded import Availability, EmbeddedPostgres, EmbeddedRedis
@@ -120,6 +122,28 @@ def test_a_killed_demo_takes_its_pool_along(demo: Demo) -> None:
     process.kill()
     process.communicate(timeout=60)
     wait_until(demo.is_gone, "processes and folders are gone")
+
+
+def test_servers_of_the_environment_are_used(demo: Demo, postgres_dsn: str, redis_url: str) -> None:
+    """The schema is made there, the swarm stays there, and none is started."""
+    summary = demo.summary("--no-flower", "--workers", "1", DEUZ_DATABASE_URL=postgres_dsn, DEUZ_REDIS_URL=redis_url)
+    app = Deuz(settings=Settings(database_url=postgres_dsn, redis_url=redis_url))
+    try:
+        assert app.swarm_handle(summary["run_id"], summary["scope"]).status() == "completed"
+    finally:
+        app.close()
+
+
+def test_a_kept_pool_stays_until_it_is_interrupted(demo: Demo) -> None:
+    """The addresses are printed, the workers are there, and Ctrl-C is the usual end."""
+    process = demo.start("--sqlite", "--workers", "2", "--no-kill", "--keep", "--json")
+    kept = json.loads(read_until(process, "kept").splitlines()[-1])["kept"]
+    assert kept["DEUZ_DATABASE_URL"].startswith("sqlite:///")
+    assert sum("tethered worker" in command for command in demo.processes()) == 2
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    demo.assert_nothing_left()
 
 
 def test_a_real_model_is_asked_over_http(demo: Demo) -> None:

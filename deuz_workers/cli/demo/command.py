@@ -78,7 +78,8 @@ def _run(
         outcome = story.tell(budget_tokens)
         summarise(output, outcome, stack, report=assignment.out, model=assignment.model or "the scripted model")
         if keep:
-            _keep(output, stack, outcome.handle.run_id)
+            with contextlib.suppress(KeyboardInterrupt):
+                _keep(output, stack, outcome.handle.run_id)
     finally:
         app.close()
     return Exit.OK if outcome.result.status == "completed" else Exit.FAILED
@@ -110,7 +111,7 @@ def _introduce(output: Output, stack: Stack, assignment: Assignment) -> None:
 
 
 def _keep(output: Output, stack: Stack, run_id: str) -> None:
-    """Returns at Ctrl-C."""
+    """Waits for Ctrl-C, which comes out as it is."""
     addresses = {"DEUZ_DATABASE_URL": stack.settings.database_url, "DEUZ_REDIS_URL": stack.settings.redis_url}
     own = {name: url for name, url in addresses.items() if url is not None and os.environ.get(name) != url}
     output.document({"kept": own | ({"flower": stack.flower.url} if stack.flower else {})})
@@ -120,9 +121,8 @@ def _keep(output: Output, stack: Stack, run_id: str) -> None:
     output.show(f"  deuz swarm show {run_id} --scope demo")
     if stack.flower is not None:
         output.show(f"  Flower is at {stack.flower.url}")
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            signal.pause()
+    while True:
+        signal.pause()
 
 
 def _package() -> Path:

@@ -24,7 +24,7 @@ MARKS: Mapping[TaskStatus, tuple[str, str]] = {
     "cancelled": ("⊘", "magenta"),
 }
 """Sign and colour by status."""
-SHOWN_STATUSES: Sequence[TaskStatus] = ("pending", "ready", "running", "suspended", "completed", "failed")
+SHOWN_STATUSES: Sequence[TaskStatus] = ("pending", "ready", "running", "suspended", "completed", "failed", "blocked")
 SHOWN_FILES = 15
 """Rows of the picture; a terminal has 24."""
 NAME_CELLS = 26
@@ -93,7 +93,7 @@ def _counts(view: View, seconds: float) -> Text:
     for status in SHOWN_STATUSES:
         mark, colour = MARKS[status]
         count = view.count(status)
-        if count or status != "failed":
+        if count or status not in ("failed", "blocked"):
             line.append(f"  {mark} {count} {status}", colour if count else "dim")
     return line
 
