@@ -72,6 +72,8 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def ended(self) -> int:
         """Its exit code, once it has ended."""
@@ -115,7 +117,7 @@ class Pool:
                 [sys.executable, "-m", "tests.workers.start"],
                 env=environment,
                 cwd=self.folder,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
