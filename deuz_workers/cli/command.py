@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -54,6 +55,7 @@ def _common(
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line, without the program's name; returns the exit code."""
     as_json = "--json" in arguments
+    _keep_logs_out()
     command: Any = typer.main.get_command(app)
     try:
         code = command.main(list(arguments), prog_name="deuz", standalone_mode=False)
@@ -69,6 +71,14 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:  # SIGTERM, as commands that tidy up have it
         return ended.code if isinstance(ended.code, int) else Exit.FAILED
     return code if isinstance(code, int) else Exit.OK
+
+
+def _keep_logs_out() -> None:
+    """Without a logging set-up, warnings of libraries do not mix with what a command says; one that sets it up gets them."""
+    for name in ("deuz_workers", "psycopg", "kombu", "celery"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def _usage(error: Any, *, as_json: bool) -> int:

@@ -7,7 +7,7 @@ import importlib.metadata
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,12 @@ Level = Literal["ok", "warning", "broken"]
 MARKS = {"ok": "[green]ok[/]     ", "warning": "[yellow]warning[/]", "broken": "[red]broken[/] "}
 SKEW_MS = 1_000
 """Clocks that differ by more make times in logs misleading; nothing is decided by comparing them."""
+SWARMS_LOOKED_AT = 50
+URLS = {
+    "store": "database_url (DEUZ_DATABASE_URL)",
+    "redis": "redis_url and leases_url (DEUZ_REDIS_URL, DEUZ_LEASES_URL)",
+    "broker": "broker_url (DEUZ_BROKER_URL, else DEUZ_REDIS_URL)",
+}
 CHECK_S = 10.0
 """A server that has not answered by then is out of reach."""
 
@@ -39,37 +45,30 @@ class Finding:
 
 
 def doctor(place: AppOption = None, json: JsonOption = False) -> None:
-    """Check the set-up of this process. Ends with 0, with 1 if something is broken."""
+    """Check the set-up that this process sees, and say how to mend what is wrong. Ends with 1 if something is broken."""
     output = Output(json)
     findings = on_app(application(place), examine)
     output.document({"findings": [asdict(finding) for finding in findings]})
     for finding in findings:
-        output.show(f"{MARKS[finding.level]} {finding.subject:<12} {escape(finding.said)}")
+        output.show(f"{MARKS[finding.level]} {finding.subject:<9} {escape(finding.said)}")
         if finding.fix:
-            output.show(f"                     [bold]{escape(finding.fix)}[/]")
+            output.show(f"{'':18}[bold]{escape(finding.fix)}[/]")
     if any(finding.level == "broken" for finding in findings):
         raise typer.Exit(Exit.FAILED)
 
 
 async def examine(deuz: Deuz) -> list[Finding]:
     """All findings, good ones too; a check that cannot reach its server is one itself."""
-    checks: list[tuple[str, Callable[[Deuz], Awaitable[list[Finding]]]]] = [
-        ("versions", _versions),
-        ("store", _store),
-        ("redis", _redis),
-        ("broker", _broker),
-        ("pool", _pool),
-    ]
     findings: list[Finding] = []
-    for subject, check in checks:
+    failed: set[str] = set()
+    for subject, check in CHECKS.items():
+        if subject == "slots" and "store" in failed:
+            continue
         try:
             findings += await asyncio.wait_for(check(deuz), CHECK_S)
-        except DeuzError as error:
-            findings.append(Finding("broken", subject, error.message, _fix_of(error)))
-        except TimeoutError:
-            findings.append(Finding("broken", subject, f"no answer within {CHECK_S:.0f} s", "check the URL and the network"))
-        except Exception as error:  # noqa: BLE001 - a library's own error; its text may hold the URL
-            findings.append(Finding("broken", subject, f"{type(error).__name__}", "check the URL and that the server runs"))
+        except Exception as error:  # noqa: BLE001 - that it cannot be checked is a finding
+            failed.add(subject)
+            findings.append(_unchecked(subject, error))
     return findings
 
 
@@ -82,50 +81,64 @@ async def _versions(deuz: Deuz) -> list[Finding]:
 
 
 async def _store(deuz: Deuz) -> list[Finding]:
+    from deuz_workers.store.migrations import load_migrations
+
+    url = deuz.settings.database_url
     await deuz.store.check_schema()
     skew_ms = await deuz.store.now_ms() - round(time.time() * 1000)
-    findings = [Finding("ok", "store", "reachable, schema up to date"), _skew("database", skew_ms)]
-    url = deuz.settings.database_url
-    if url.startswith("sqlite"):
-        findings.append(Finding("ok", "store", "SQLite: for the processes of one machine"))
+    number = len(load_migrations("sqlite" if deuz.settings.is_embedded else "postgres"))
+    findings = [Finding("ok", "schema", f"migration {number}, which is this version's"), _skew("the database", skew_ms)]
+    if deuz.settings.is_embedded:
+        findings.append(Finding("ok", "store", "SQLite, for the processes of one machine"))
         return findings
     import psycopg
 
-    connection = await psycopg.AsyncConnection[Any].connect(url, autocommit=True)
+    connection = await psycopg.AsyncConnection[Any].connect(url, autocommit=True, connect_timeout=round(CHECK_S))
     async with connection:
-        shown = await (
-            await connection.execute("select current_setting('synchronous_commit'), current_setting('fsync')")
-        ).fetchone()
-    commit, fsync = shown or ("unknown", "unknown")
+        names = ("server_version", "synchronous_commit", "fsync")
+        asked = await connection.execute("select " + ", ".join(f"current_setting('{name}')" for name in names))
+        version, commit, fsync = await asked.fetchone() or ("unknown",) * 3
+    said = f"Postgres {version}, synchronous_commit {commit}, fsync {fsync}"
     if commit == "off" or fsync == "off":
         fix = "set synchronous_commit = on and fsync = on: acknowledged commits are what every promise rests on"
-        findings.append(Finding("broken", "store", f"synchronous_commit is {commit}, fsync is {fsync}", fix))
+        findings.append(Finding("broken", "store", said, fix))
     else:
-        findings.append(Finding("ok", "store", f"synchronous_commit is {commit}, fsync is {fsync}"))
+        findings.append(Finding("ok", "store", said))
     return findings
 
 
 async def _redis(deuz: Deuz) -> list[Finding]:
-    url = deuz.settings.redis_url
-    if url is None:
-        return [Finding("ok", "redis", "not used: leases live beside the database")]
+    """Every server of leases and doorbells, each once."""
+    from deuz_workers.leases.redis import SCHEMES, client_url
+
+    settings = deuz.settings
+    urls = [url for url in (settings.leases, settings.broker) if url is not None and url.partition(":")[0] in SCHEMES]
+    if not urls:
+        return [Finding("ok", "redis", "not used: leases lie beside the database")]
+    findings: list[Finding] = []
+    for url in dict.fromkeys(map(client_url, urls)):
+        findings += await _redis_server(url)
+    return findings
+
+
+async def _redis_server(url: str) -> list[Finding]:
     from redis.asyncio import Redis
 
-    client = Redis.from_url(url.replace("redis+socket://", "unix://"), socket_timeout=5, socket_connect_timeout=5)
+    client = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5)
     try:
         seconds, micros = await client.time()
-        memory = await client.info("memory")
-        server = await client.info("server")
+        memory: dict[str, Any] = await client.info("memory")
+        server: dict[str, Any] = await client.info("server")
     finally:
         await client.aclose()
-    findings = [_skew("Redis", seconds * 1000 + micros // 1000 - round(time.time() * 1000))]
     policy = memory.get("maxmemory_policy", "unknown")
-    if policy not in ("noeviction", "unknown"):
-        fix = "set maxmemory-policy noeviction: with any other, doorbells and leases are thrown away when memory is short"
-        findings.append(Finding("broken", "redis", f"maxmemory-policy is {policy}", fix))
+    name = f"Valkey {server['valkey_version']}" if "valkey_version" in server else f"Redis {server.get('redis_version')}"
+    findings = [_skew(name.partition(" ")[0], seconds * 1000 + micros // 1000 - round(time.time() * 1000))]
+    if policy == "noeviction":
+        findings.append(Finding("ok", "redis", f"{name}, maxmemory-policy {policy}"))
     else:
-        version = server.get("valkey_version") or server.get("redis_version", "unknown")
-        findings.append(Finding("ok", "redis", f"version {version}, maxmemory-policy {policy}"))
+        fix = "set maxmemory-policy noeviction: with any other, doorbells and leases are thrown away when memory is short"
+        findings.append(Finding("broken", "redis", f"{name}, maxmemory-policy {policy}", fix))
     return findings
 
 
@@ -159,17 +172,57 @@ async def _pool(deuz: Deuz) -> list[Finding]:
     return [Finding("ok", "pool", said)]
 
 
+async def _slots(deuz: Deuz) -> list[Finding]:
+    """Counters of active swarms beside the tasks that they count."""
+    from deuz_workers.ports.store import RunQuery
+
+    page = await deuz.store.list_runs(RunQuery(kind=("swarm",), status=("queued", "running"), limit=SWARMS_LOOKED_AT))
+    findings: list[Finding] = []
+    for head in page.heads:
+        snapshot = await deuz.store.swarm_snapshot(head.rid)
+        if snapshot is None:
+            continue
+        running = sum(task.status == "running" for task in snapshot.tasks)
+        if snapshot.running != running:
+            said = f"swarm {head.run_id} counts {snapshot.running} running tasks and has {running}"
+            findings.append(
+                Finding("broken", "slots", said, "a slot has leaked; please report it with `deuz swarm show --json`")
+            )
+    return findings or [Finding("ok", "slots", f"{len(page.heads)} active swarms looked at, their counters are right")]
+
+
 def _skew(whose: str, skew_ms: int) -> Finding:
     if abs(skew_ms) > SKEW_MS:
         return Finding(
-            "warning", "clock", f"{whose} is {skew_ms:+} ms from this machine", "run NTP on both; expiry is not affected"
+            "warning", "clock", f"{whose} is {skew_ms:+} ms from this machine", "run NTP on both; times in logs will not match"
         )
     return Finding("ok", "clock", f"{whose} is {skew_ms:+} ms from this machine")
 
 
-def _fix_of(error: DeuzError) -> str:
-    if error.code == "migration_missing":
-        return "run: deuz db migrate"
-    if error.code == "schema_too_new":
-        return "upgrade deuz_workers"
-    return "check the URL and that the server runs" if error.retry == "later" else ""
+def _unchecked(subject: str, error: Exception) -> Finding:
+    match error:
+        case DeuzError(code="migration_missing"):
+            return Finding("broken", subject, error.message, "run: deuz db migrate")
+        case DeuzError(code="schema_too_new"):
+            return Finding("broken", subject, error.message, "upgrade deuz_workers")
+        case DeuzError():
+            return Finding("broken", subject, error.message, _reach(subject) if error.retry == "later" else "")
+        case TimeoutError():
+            return Finding("broken", subject, f"no answer within {CHECK_S:.0f} s", _reach(subject))
+        case _:  # a library's own error; its text may hold the URL
+            return Finding("broken", subject, f"no answer: {type(error).__name__}", _reach(subject))
+
+
+def _reach(subject: str) -> str:
+    return f"check {URLS.get(subject, 'its URL')} and that the server runs and can be reached from here"
+
+
+CHECKS: Mapping[str, Callable[[Deuz], Awaitable[list[Finding]]]] = {
+    "versions": _versions,
+    "store": _store,
+    "redis": _redis,
+    "broker": _broker,
+    "pool": _pool,
+    "slots": _slots,
+}
+"""In the order in which they are made."""

@@ -74,7 +74,7 @@ def run(
     result = on_app(application(app_place), work)
     if result is None:
         return
-    output.document(asdict(result))
+    output.document(_record(result))
     output.show(f"{result.status}: {_counts(result.counts)}; {tokens(result.tokens)} tokens, {money(result.cost_micros)}")
     for task_id, value in result.outputs.items():
         output.show(f"[bold]{escape(task_id)}[/] {escape(value if isinstance(value, str) else repr(value))}")
@@ -156,6 +156,21 @@ async def _watched(handle: AsyncSwarmHandle, output: Output, timeout: float | No
         return await waiting
     finally:
         waiting.cancel()
+
+
+def _record(result: SwarmResult) -> dict[str, object]:
+    """The result for JSON; `asdict` would rebuild its counter from pairs."""
+    return {
+        "run_id": result.run_id,
+        "scope": result.scope,
+        "name": result.name,
+        "status": result.status,
+        "counts": dict(result.counts),
+        "tasks": dict(result.tasks),
+        "outputs": dict(result.outputs),
+        "tokens": result.tokens,
+        "cost_micros": result.cost_micros,
+    }
 
 
 def _shortened(names: Sequence[str], most: int = 4) -> str:

@@ -1,0 +1,51 @@
+"""An application for tests of the command line: an agent that answers, one that asks first, one that fails, and two swarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deuz_workers import Agent, Deuz, MockModel, ModelRequestError, Swarm, Task, reducer, tool
+from deuz_workers.testing.script import call, calls
+
+
+@tool(needs_approval=True)
+def send(text: str) -> str:
+    """Send a text."""
+    return f"sent {text}"
+
+
+@reducer
+def joined(results: Mapping[str, Any]) -> str:
+    """All results in one line."""
+    return " ".join(str(results[name]) for name in sorted(results))
+
+
+@reducer
+def broken(results: Mapping[str, Any]) -> str:
+    """Always fails."""
+    raise ValueError("no result")
+
+
+app = Deuz(
+    [
+        Agent("greeter", model=MockModel(["hello"])),
+        Agent("sender", model=MockModel([calls(call("send", text="hi")), "done"]), tools=[send]),
+        Agent("refused", model=MockModel([ModelRequestError("the request is wrong")])),
+    ],
+    reducers=[joined, broken],
+)
+
+pair = Swarm(
+    "pair",
+    [
+        Task("a", agent="greeter", prompt="Say hello."),
+        Task("b", agent="greeter", prompt="Say hello."),
+        Task("both", reducer="joined", depends_on=["a", "b"]),
+    ],
+)
+
+
+def half() -> Swarm:
+    """A swarm that ends in part."""
+    return Swarm("half", [Task("a", agent="greeter", prompt="Hello."), Task("b", reducer="broken", depends_on=["a"])])

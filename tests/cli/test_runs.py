@@ -1,0 +1,130 @@
+"""Starting, listing, showing, watching and answering runs from the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from deuz_workers.cli.exits import Exit
+from tests.cli.conftest import APP, Deuz
+
+pytestmark = pytest.mark.usefixtures("sqlite_url")
+
+
+def test_a_run_in_process_ends_with_its_output(deuz: Deuz) -> None:
+    """Exit code 0; people see the output, programs the whole result."""
+    said = deuz("run", "greeter", "Hi", "--app", APP, "--in-process")
+    assert (said.code, said.err) == (Exit.OK, "")
+    assert "completed" in said.out
+    assert said.out.endswith("hello\n")
+    record = deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--json", "--run-id", "mine").document
+    assert (record["run_id"], record["status"], record["output"], record["turns"]) == ("mine", "completed", "hello", 1)
+
+
+def test_a_run_is_listed_shown_and_watched(deuz: Deuz) -> None:
+    """Every view is there for people and as JSON, and needs no application."""
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r1", "--tag", "team=blue")
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r2")
+    assert [run["run_id"] for run in deuz("runs", "list", "--json").document["runs"]] == ["r2", "r1"]
+    assert [run["run_id"] for run in deuz("runs", "list", "--json", "--tag", "team=blue").document["runs"]] == ["r1"]
+    assert "greeter" in deuz("runs", "list").out
+    assert deuz("runs", "list", "--status", "failed").out == "no runs match\n"
+    shown = deuz("runs", "show", "r1", "--json").document
+    assert (shown["status"], shown["output"], shown["holder"], shown["pending"]) == ("completed", "hello", None, [])
+    assert "hello" in deuz("runs", "show", "r1").out
+    watched = deuz("runs", "watch", "r1", "--json")
+    assert watched.code == Exit.OK
+    assert [event["seq"] for event in watched.documents] == list(range(1, len(watched.documents) + 1))
+    assert watched.documents[-1]["type"] == "run.completed"
+    assert "run.completed" in deuz("runs", "watch", "r1").out
+
+
+def test_pages_follow_each_other(deuz: Deuz) -> None:
+    """The cursor of a page begins the next one; the last page has none."""
+    for number in range(3):
+        deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", f"r{number}")
+    first = deuz("runs", "list", "--json", "--limit", "2").document
+    second = deuz("runs", "list", "--json", "--limit", "2", "--cursor", first["cursor"]).document
+    assert [run["run_id"] for page in (first, second) for run in page["runs"]] == ["r2", "r1", "r0"]
+    assert second["cursor"] is None
+
+
+def test_a_failed_run_ends_with_1(deuz: Deuz) -> None:
+    """The reason is shown; so it is by a later watch."""
+    said = deuz("run", "refused", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    assert said.code == Exit.FAILED
+    assert "ModelRequestError: the request is wrong" in said.out
+    assert deuz("runs", "watch", "r1").code == Exit.FAILED
+    assert "the request is wrong" in deuz("runs", "show", "r1").out
+
+
+@pytest.mark.parametrize(("command", "verdict"), [("approve", True), ("deny", False)])
+def test_a_call_that_waits_is_answered_once(deuz: Deuz, command: str, verdict: bool) -> None:
+    """Exit code 3 while it waits; the only pending call needs no name; a second answer changes nothing."""
+    said = deuz("run", "sender", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    assert said.code == Exit.WAITING
+    [pending] = deuz("runs", "show", "r1", "--json").document["pending"]
+    assert f"deuz runs approve r1 {pending['approval_id']}" in said.out
+    assert "waits for" in deuz("runs", "show", "r1").out
+    answered = deuz("runs", command, "r1", "--reason", "because", "--json").document
+    assert (answered["item"], answered["stored"], answered["open_items"]) == (pending["approval_id"], True, 0)
+    again = deuz("runs", "approve", "r1", pending["approval_id"], "--json").document
+    assert again["stored"] is False
+    assert again["winner"]["approved"] is verdict
+    assert "stays" in deuz("runs", "deny", "r1", pending["approval_id"]).out
+
+
+def test_an_answer_to_nothing_is_refused(deuz: Deuz) -> None:
+    """Exit code 2, for a wrong item, for a run that waits for nothing, and for one that is not there."""
+    deuz("run", "sender", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r2")
+    wrong = deuz("runs", "approve", "r1", "nothing")
+    assert (wrong.code, wrong.out) == (Exit.USAGE, "")
+    assert "unknown_item" in wrong.err
+    assert "waits for no approval" in deuz("runs", "approve", "r2").err
+    assert deuz("runs", "approve", "r3").code == Exit.USAGE
+
+
+def test_a_cancel_is_asked_for(deuz: Deuz) -> None:
+    """A run that waits takes it; one that has ended is left alone."""
+    deuz("run", "sender", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r2")
+    assert deuz("runs", "cancel", "r1", "--reason", "enough", "--json").document["accepted"] is True
+    assert deuz("runs", "cancel", "r2", "--json").document["accepted"] is False
+    assert "nothing was changed" in deuz("runs", "cancel", "r2").out
+
+
+def test_a_started_run_goes_on_without_the_one_who_waited(deuz: Deuz) -> None:
+    """Nobody executes it here: `--no-wait` ends with 0, a timeout with 3, and the run is queued."""
+    started = deuz("run", "greeter", "Hi", "--no-wait", "--run-id", "r1", "--json")
+    assert (started.code, started.document["status"]) == (Exit.OK, "queued")
+    late = deuz("run", "greeter", "Hi", "--run-id", "r2", "--timeout", "0.05", "--json")
+    assert late.code == Exit.WAITING
+    assert late.document["error"]["code"] == "result_timeout"
+    assert {run["status"] for run in deuz("runs", "list", "--json").document["runs"]} == {"queued"}
+
+
+def test_a_key_gives_the_run_that_is_there(deuz: Deuz) -> None:
+    """The same request under the same key is one run; another request is refused with 2."""
+    first = deuz("run", "greeter", "Hi", "--no-wait", "--key", "k", "--json").document
+    assert deuz("run", "greeter", "Hi", "--no-wait", "--key", "k", "--json").document == first
+    other = deuz("run", "greeter", "Ho", "--no-wait", "--key", "k")
+    assert other.code == Exit.USAGE
+    assert "run_exists" in other.err
+
+
+def test_swarms_run_and_are_shown(deuz: Deuz) -> None:
+    """A completed swarm ends with 0 and its outputs, one that ended in part with 1."""
+    said = deuz("swarm", "run", "tests.cli.agents:pair", "--app", APP, "--in-process", "--run-id", "s1", "--json")
+    assert said.code == Exit.OK
+    assert (said.document["status"], said.document["outputs"]) == ("completed", {"both": "hello hello"})
+    shown = deuz("swarm", "show", "s1", "--json").document
+    assert [(task["task_id"], task["status"]) for task in shown["tasks"]] == [
+        ("a", "completed"),
+        ("b", "completed"),
+        ("both", "completed"),
+    ]
+    assert "greeter" in deuz("swarm", "show", "s1").out
+    partial = deuz("swarm", "run", "tests.cli.agents:half", "--app", APP, "--in-process", "--run-id", "s2")
+    assert partial.code == Exit.FAILED
+    assert "partial" in partial.out
+    assert deuz("swarm", "show", "s2").code == Exit.FAILED
