@@ -137,7 +137,7 @@ def test_servers_of_the_environment_are_used(demo: Demo, postgres_dsn: str, redi
 def test_a_kept_pool_stays_until_it_is_interrupted(demo: Demo) -> None:
     """The addresses are printed, the workers are there, and Ctrl-C is the usual end."""
     process = demo.start("--sqlite", "--workers", "2", "--no-kill", "--keep", "--json")
-    kept = json.loads(read_until(process, "kept").splitlines()[-1])["kept"]
+    kept = json.loads(read_until(process, '"kept"').splitlines()[-1])["kept"]
     assert kept["DEUZ_DATABASE_URL"].startswith("sqlite:///")
     assert sum("tethered worker" in command for command in demo.processes()) == 2
     process.send_signal(signal.SIGINT)
