@@ -40,9 +40,9 @@ class Said:
 Deuz = Callable[..., Said]
 
 
-@pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the machine's own configuration reaches a test; the application reads the test's."""
+@pytest.fixture
+def own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the machine's own configuration reaches a command; the application reads the test's."""
     for name in list(os.environ):
         if name.startswith(("DEUZ_", "REVIEW_")):
             monkeypatch.delenv(name)
@@ -52,7 +52,7 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def sqlite_url(own_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """URL of an SQLite file that commands use."""
     url = f"sqlite:///{tmp_path}/deuz.db"
     monkeypatch.setenv("DEUZ_DATABASE_URL", url)
@@ -60,7 +60,7 @@ def sqlite_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def deuz(capsys: pytest.CaptureFixture[str]) -> Deuz:
+def deuz(own_settings: None, capsys: pytest.CaptureFixture[str]) -> Deuz:
     """Carries out a command line."""
 
     def carry_out(*arguments: str) -> Said:
