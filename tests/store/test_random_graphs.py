@@ -198,7 +198,6 @@ async def watch(url: str, over: asyncio.Event) -> None:
     [
         pytest.param(Odds(), id="all-complete"),
         pytest.param(Odds(fails=0.1, suspends=0.2), id="failures-and-answers"),
-        pytest.param(Odds(fails=0.03, suspends=0.2, cancelled=1.0), id="cancels"),
     ],
 )
 async def test_no_random_graph_stands_still(migrated_postgres_dsn: str, stores: list[SqlStore], odds: Odds) -> None:

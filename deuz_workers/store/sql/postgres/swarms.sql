@@ -102,7 +102,7 @@ tasks as materialized (
 blocked as (
     update swarm_task t set status = 'blocked', ended_at = c.now
     from tasks k, clock c
-    where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id
+    where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id and t.status = 'pending'
     returning t.run_rid
 ),
 -- include: stopped
@@ -153,6 +153,7 @@ blocked as (
     update swarm_task t set status = 'cancelled', ended_at = c.now
     from tasks k, clock c
     where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id and k.unstarted
+      and t.status = k.status               -- the newest version decides: what got its slot meanwhile comes with the next batch
     returning t.run_rid, k.status as old_status
 ),
 -- include: stopped
@@ -178,7 +179,8 @@ noted as (
     insert into inbox (rid, seq, kind, body) select rid, wake_seq, 'cancel', %(note_body)s::text from woken
 )
 select (select count(*) from blocked) + (select count(*) from woken) as changed,
-       (select count(*) from batch) >= %(limit)s::bigint as more,
+       (select count(*) from batch) >= %(limit)s::bigint
+           or (select count(*) from tasks where unstarted) > (select count(*) from blocked) as more,
        (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]')
         from woken w) as bells;
 
