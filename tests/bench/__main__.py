@@ -42,8 +42,8 @@ class Effort:
     ledger_s: float
 
 
-QUICK = Effort(turns=1_000, repeats=1, floor_steps=200, ledger_s=1.0)
-FULL = Effort(turns=1_000, repeats=3, floor_steps=1_000, ledger_s=4.0)
+QUICK = Effort(turns=1_000, repeats=1, floor_steps=300, ledger_s=1.0)
+FULL = Effort(turns=1_000, repeats=3, floor_steps=500, ledger_s=4.0)
 
 
 def main(arguments: list[str]) -> int:
@@ -107,7 +107,7 @@ def _on_servers(
     if "floor" in parts:
         floor = FloorBench(folder, postgres.url, valkey.url)
         stack.callback(floor.close)
-        measures.append(lambda pool: floor.measure(pool, steps=effort.floor_steps))
+        measures.append(lambda pool: floor.measure(pool, steps=effort.floor_steps, repeats=effort.repeats))
     if "celery" in parts:
         bench = CeleryBench(folder, postgres.url, valkey.url)
         stack.callback(bench.close)

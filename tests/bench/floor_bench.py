@@ -12,7 +12,7 @@ import redis
 from deuz_workers.embedded import broker_url
 from tests.bench.floor_app import BODY, SCHEMA, app
 from tests.bench.processes import SLOTS, Worker, worker
-from tests.bench.windows import Figures
+from tests.bench.windows import Figures, medians
 
 RUNS = 8
 WARM_UP_STEPS = 50
@@ -38,17 +38,19 @@ class FloorBench:
         self._redis.close()
         self._database.close()
 
-    def measure(self, pool: str, *, steps: int) -> Figures:
-        """One chain of `steps` alone, then eight at a time."""
+    def measure(self, pool: str, *, steps: int, repeats: int) -> Figures:
+        """One chain of `steps` alone, then eight at a time; medians of `repeats` of both."""
         options = ["-P", pool, "-c", str(SLOTS[pool]), "--without-gossip", "--without-mingle", "--without-heartbeat"]
         command = ["-m", "celery", "-A", "tests.bench.floor_app", "worker", *options, "-l", "WARNING"]
         with worker(command, self._environment, self._folder / f"floor-{pool}.log") as running:
             self._chain(running, RUNS, WARM_UP_STEPS)
-            alone_s = self._chain(running, 1, steps)
-            together_s = self._chain(running, RUNS, max(20, steps // 4))
+            return medians([self._once(running, steps) for _ in range(repeats)])
+
+    def _once(self, running: Worker, steps: int) -> Figures:
+        each = max(20, steps // 4)
         return {
-            "floor_ms_per_step": alone_s * 1000 / steps,
-            "floor_steps_per_s_8_runs": RUNS * max(20, steps // 4) / together_s,
+            "floor_ms_per_step": self._chain(running, 1, steps) * 1000 / steps,
+            "floor_steps_per_s_8_runs": RUNS * each / self._chain(running, RUNS, each),
         }
 
     def _chain(self, running: Worker, runs: int, steps: int) -> float:
