@@ -64,7 +64,13 @@ class PostgresDialect:
             if connection is not None:
                 return await _fetch_on(connection, statement, params)
             pool = await self._pool()
+            task = asyncio.current_task()
+            cancels = task.cancelling() if task is not None else 0
             async with pool.connection() as pooled:
+                if task is not None and task.cancelling() > cancels:
+                    # Before Python 3.12 `asyncio.wait_for`, by which the pool hands out connections, loses a cancellation that
+                    # comes together with the connection: a step that was told to end would go on.
+                    raise asyncio.CancelledError
                 return await _execute(psycopg.AsyncRawCursor(pooled, row_factory=dict_row), statement, params)
         except PoolTimeout:
             raise StoreUnavailableError(f"no connection to {self.place} within {CONNECT_TIMEOUT_S:g} s") from None

@@ -273,6 +273,90 @@ async def test_an_ending_waits_for_a_fill(bench: Bench, sessions: Sessions) -> N
     assert (snapshot.open, snapshot.ready, snapshot.running) == (1, 0, 1)
 
 
+async def test_a_slot_given_meanwhile_is_given_back(bench: Bench, sessions: Sessions) -> None:
+    """A cancelled ending that waited for a fill gives back the slot that this fill gave, and the other way round."""
+    for fill_first in (True, False):
+        swarm = await bench.swarm({"a": (), "b": (), "c": ()}, slots=1)
+        assert await swarm.fill() == ["a"]
+        await swarm.suspend("a", item("q"))
+        head = await swarm.head("a")
+        assert await bench.store.answer_item(head.scope, head.run_id, "q", '"yes"')  # a is ready, and first in line
+        end = await swarm.change("a", "stopped", "cancelled")
+
+        async def fill(store: SqlStore) -> int:
+            return len(await store.fill_slots(swarm.rid))  # noqa: B023
+
+        async def commit(store: SqlStore) -> int:
+            assert isinstance(await store.commit(end), Applied)  # noqa: B023
+            return 0
+
+        started = sum(await sessions.race(*((fill, commit) if fill_first else (commit, fill))))
+        assert (await swarm.statuses())["a"] == "cancelled"
+        assert started + len(await swarm.fill()) >= 1
+        assert sorted((await swarm.statuses()).values()) == ["cancelled", "ready", "running"]
+
+
+async def test_a_cascade_meets_a_fill(bench: Bench, sessions: Sessions) -> None:
+    """What got its slot first is asked to end, what was cancelled first gets no slot; the counters follow."""
+    for fill_first in (True, False):
+        swarm = await bench.swarm({"a": (), "b": (), "c": ("a",)}, slots=1)
+
+        async def fill(store: SqlStore) -> object:
+            return await store.fill_slots(swarm.rid)  # noqa: B023
+
+        async def cancel(store: SqlStore) -> object:
+            return await store.cancel_tasks(swarm.rid, 10)  # noqa: B023
+
+        await sessions.race(*((fill, cancel) if fill_first else (cancel, fill)))
+        statuses = await swarm.statuses()
+        assert statuses == {"a": "running" if fill_first else "cancelled", "b": "cancelled", "c": "cancelled"}
+        assert (await swarm.head("a")).cancel_seq == (1 if fill_first else 0)
+
+
+async def test_a_cascade_meets_an_ending(bench: Bench, sessions: Sessions) -> None:
+    """A task that became ready while the cascade waited is cancelled as a ready one; an ending that comes second finds its
+    dependent cancelled and lets it be."""
+    for end_first in (True, False):
+        swarm = await bench.swarm({"a": (), "b": ("a",)}, slots=1)
+        await swarm.fill()
+        end = await swarm.change("a", "completed", "completed")
+
+        async def commit(store: SqlStore) -> object:
+            return await store.commit(end)  # noqa: B023
+
+        async def cancel(store: SqlStore) -> object:
+            return await store.cancel_tasks(swarm.rid, 10)  # noqa: B023
+
+        _, second = await sessions.race(*((commit, cancel) if end_first else (cancel, commit)))
+        if not end_first:  # the cascade left a's run a cancel note
+            assert second == CancelPending(1)
+        assert await swarm.statuses() == {"a": "completed" if end_first else "running", "b": "cancelled"}
+
+
+async def test_a_parking_meets_a_fill(bench: Bench, sessions: Sessions) -> None:
+    """A parked task gives back the slot that it was given while the parking waited."""
+    swarm = await bench.swarm({"a": (), "b": ()}, slots=1)
+    head = await swarm.head("a")
+    _, parked = await sessions.race(
+        lambda store: store.fill_slots(swarm.rid), lambda store: store.park(head.rid, 0, "quarantine")
+    )
+    assert parked
+    assert await swarm.statuses() == {"a": "needs_reconciliation", "b": "ready"}
+
+
+async def test_an_answer_meets_the_end_of_a_parking(bench: Bench, sessions: Sessions) -> None:
+    """The last answer waits for a retry note that unparks the run: it is stored and the run is due."""
+    head = await bench.suspended(await bench.start(), item("a"))
+    assert await bench.store.park(head.rid, 1, "quarantine")
+    _, answered = await sessions.race(
+        lambda store: store.add_note(head.scope, head.run_id, "retry", "{}"),
+        lambda store: store.answer_item(head.scope, head.run_id, "a", '"yes"'),
+    )
+    assert answered is not None
+    assert answered.bell is not None
+    assert (await bench.again(head)).has_work
+
+
 async def test_two_reservations_on_one_scope(bench: Bench, sessions: Sessions) -> None:
     """The second waits for the scope row and is judged by what the first one holds."""
     await bench.store.set_budget("org", Budget(tokens=100))

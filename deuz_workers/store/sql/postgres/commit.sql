@@ -2,6 +2,8 @@
 -- tasks by id, swarm row, budget scopes deepest first), then one `gate` decides from columns of the locked rows, then all that
 -- writes refers to the gate. Why so: after a row-lock wait Postgres re-reads the locked row and nothing else, every sub-query
 -- still answers from the snapshot taken before the wait; and CTEs without a reference to each other run in no defined order.
+-- Counters are computed from the locked row, not from the row that the update finds: that one may be older, and its constraints
+-- are checked with the older numbers before the update meets the newest version (a slot given back that it never gave).
 --
 -- Rules of all three
 --  1. Refused as `conflict` unless the stored revision is `expected` and nobody has parked the run since; as `cancel_pending` if
@@ -316,7 +318,7 @@ turn as materialized (                      -- what becomes of the own task; no 
     where t.task_id = %(task_id)s::text and t.status not in ('completed', 'failed', 'blocked', 'cancelled')
 ),
 swarm_row as materialized (
-    select s.rid from swarm s
+    select s.rid, s.open, s.ready, s.running from swarm s
     where s.rid = %(swarm_rid)s::uuid and exists (select 1 from turn)
     for no key update
 ),
@@ -369,12 +371,12 @@ moved as (                                  -- one update over own task and depe
 ),
 counted as (
     update swarm s set
-        open    = s.open - n.ends::integer,
-        running = s.running - (n.old_status = 'running')::integer,
-        ready   = s.ready - (n.old_status = 'ready')::integer
+        open    = l.open - n.ends::integer,
+        running = l.running - (n.old_status = 'running')::integer,
+        ready   = l.ready - (n.old_status = 'ready')::integer
                   + (select count(*) from moved m where m.old_status = 'pending' and m.status = 'ready')
-    from turn n, own o
-    where s.rid = %(swarm_rid)s::uuid
+    from swarm_row l, turn n, own o
+    where s.rid = l.rid
     returning s.open
 ),
 closed as (

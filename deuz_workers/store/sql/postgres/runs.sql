@@ -189,14 +189,18 @@ held as (
     update swarm_task t set status = 'needs_reconciliation'
     from task k
     where t.swarm_rid = k.swarm_rid and t.task_id = k.task_id
-    returning k.swarm_rid, k.status as old_status
 ),
-counted as (
+swarm_row as materialized (
+    select s.rid, s.ready, s.running from swarm s
+    where s.rid = (select swarm_rid from task)
+    for no key update
+),
+counted as (                                -- from the locked row: see commit.sql
     update swarm s set
-        running = s.running - (k.old_status = 'running')::integer,
-        ready   = s.ready - (k.old_status = 'ready')::integer
-    from held k
-    where s.rid = k.swarm_rid
+        running = l.running - (k.status = 'running')::integer,
+        ready   = l.ready - (k.status = 'ready')::integer
+    from swarm_row l, task k
+    where s.rid = l.rid
 ),
 parked as (
     update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null
@@ -290,7 +294,7 @@ lowered as (
     update run_head h set
         open_items = h.open_items - 1,
         due_at     = case when d.due then c.now else h.due_at end,
-        sweep_at   = case when d.due then least(h.sweep_at, c.later) else h.sweep_at end
+        sweep_at   = case when d.due and h.parked is null then least(h.sweep_at, c.later) else h.sweep_at end
     from answered a, clock c, lateral (select a.last and a.may_run and not exists (select 1 from readied) as due) d
     where h.rid = a.rid
     returning h.open_items, d.due

@@ -6,7 +6,7 @@
 with
 -- include: clock_and_ttl
 s as materialized (
-    select rid, slots - running as free from swarm
+    select rid, ready, running, slots - running as free from swarm
     where rid = %(swarm_rid)s::uuid and status = 'active' and ready > 0 and running < slots
     for no key update
 ),
@@ -34,9 +34,10 @@ due as (
 ),
 counted as (
     update swarm w set
-        running = w.running + (select count(*) from started),
-        ready   = w.ready - (select count(*) from started)
-    where w.rid = (select rid from s) and exists (select 1 from started)
+        running = s.running + (select count(*) from started),
+        ready   = s.ready - (select count(*) from started)
+    from s
+    where w.rid = s.rid and exists (select 1 from started)
 )
 select scope, run_id, queue, revision, priority, agent from due;
 
@@ -102,15 +103,24 @@ tasks as materialized (
 blocked as (
     update swarm_task t set status = 'blocked', ended_at = c.now
     from tasks k, clock c
-    where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id and t.status = 'pending'
+    where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id
     returning t.run_rid
 ),
 -- include: stopped
+-- include: swarm_row
 counted as (
-    update swarm s set open = s.open - (select count(*) from blocked)
-    where s.rid = %(swarm_rid)s::uuid and exists (select 1 from blocked)
+    update swarm s set open = l.open - (select count(*) from blocked)
+    from swarm_row l
+    where s.rid = l.rid
 )
 select (select count(*) from blocked) as changed, (select count(*) from batch) >= %(limit)s::bigint as more;
+
+-- part: swarm_row
+swarm_row as materialized (                 -- after the tasks; its numbers are those of now, see commit.sql
+    select s.rid, s.open, s.ready from swarm s
+    where s.rid = %(swarm_rid)s::uuid and exists (select 1 from tasks)
+    for no key update
+),
 
 -- part: stopped
 stopped as (                                -- a run that never started ends with its task; its lease holder, if any, conflicts
@@ -153,15 +163,16 @@ blocked as (
     update swarm_task t set status = 'cancelled', ended_at = c.now
     from tasks k, clock c
     where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id and k.unstarted
-      and t.status = k.status               -- the newest version decides: what got its slot meanwhile comes with the next batch
     returning t.run_rid, k.status as old_status
 ),
 -- include: stopped
+-- include: swarm_row
 counted as (
     update swarm s set
-        open  = s.open - (select count(*) from blocked),
-        ready = s.ready - (select count(*) from blocked where old_status = 'ready')
-    where s.rid = %(swarm_rid)s::uuid and exists (select 1 from blocked)
+        open  = l.open - (select count(*) from blocked),
+        ready = l.ready - (select count(*) from blocked where old_status = 'ready')
+    from swarm_row l
+    where s.rid = l.rid and exists (select 1 from blocked)
 ),
 woken as (
     update run_head h set
@@ -179,8 +190,7 @@ noted as (
     insert into inbox (rid, seq, kind, body) select rid, wake_seq, 'cancel', %(note_body)s::text from woken
 )
 select (select count(*) from blocked) + (select count(*) from woken) as changed,
-       (select count(*) from batch) >= %(limit)s::bigint
-           or (select count(*) from tasks where unstarted) > (select count(*) from blocked) as more,
+       (select count(*) from batch) >= %(limit)s::bigint as more,
        (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]')
         from woken w) as bells;
 
