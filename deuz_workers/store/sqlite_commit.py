@@ -31,6 +31,10 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     _write_ledger(tx, params, answer)
     suspension, open_items, items = _items(tx, params, before)
     after = _write_head(tx, params, suspension, open_items)
+    times = {"rid": rid, "now_ms": tx.now_ms, "ttl_ms": params["ttl_ms"]}
+    if before["status"] != params["status"]:
+        tx.run("commit_status_at", times)
+    tx.run("commit_sweep_at", times)
     _append(tx, params)
     tx.run_each("commit_item", items)
     if before["kind"] == "swarm" and params["status"] in FINAL:

@@ -29,12 +29,7 @@ update run_head as h set
     suspension   = :suspension,
     open_items   = :open_items,
     attempts     = case when :progress then 0 else h.attempts end,
-    status_at_ms = case when h.status = :status then h.status_at_ms else :now_ms end,
-    due_at_ms    = new.due_at_ms,
-    sweep_at_ms  = case
-        when new.due_at_ms > :now_ms or new.due_at_ms is null then new.due_at_ms
-        when h.sweep_at_ms between :now_ms + :ttl_ms / 2 and :now_ms + :ttl_ms then h.sweep_at_ms  -- no index is touched
-        else :now_ms + :ttl_ms end
+    due_at_ms    = new.due_at_ms
 from (
     select case
         when :is_final then :now_ms + :due_in_ms
@@ -48,6 +43,19 @@ from (
 ) as new
 where h.rid = :rid
 returning revision, wake_seq, cancel_seq, coalesce(due_at_ms <= :now_ms, 0) as due
+
+-- name: commit_status_at
+-- Only when the status moves. SQLite writes the index of every column that is set, changed or not: two of six pages of a commit.
+update run_head set status_at_ms = :now_ms where rid = :rid
+
+-- name: commit_sweep_at
+-- After `commit_head`. Most commits of a run at work find it where it may stay, and so touch no index.
+update run_head as h set
+    sweep_at_ms = case when h.due_at_ms <= :now_ms then :now_ms + :ttl_ms else h.due_at_ms end
+where h.rid = :rid
+  and case when h.due_at_ms <= :now_ms
+           then h.sweep_at_ms is null or h.sweep_at_ms not between :now_ms + :ttl_ms / 2 and :now_ms + :ttl_ms
+           else h.sweep_at_ms is not h.due_at_ms end
 
 -- name: commit_message
 insert into message (rid, epoch, seq, body) values (:rid, :epoch, :seq, :body)
