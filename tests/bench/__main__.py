@@ -19,6 +19,7 @@ import redis
 
 import tests.bench
 from deuz_workers.embedded import EmbeddedPostgres, EmbeddedRedis
+from deuz_workers.embedded.binaries import POSTGRES_BIN_DIR, REDIS_SERVER
 from deuz_workers.store import migrate
 from tests.bench.celery_bench import CeleryBench
 from tests.bench.floor_bench import FloorBench
@@ -30,6 +31,8 @@ from tests.bench.table import derived, render
 from tests.bench.windows import Figures
 
 PARTS = ("embedded", "celery", "floor")
+PROGRAMS = (POSTGRES_BIN_DIR, REDIS_SERVER)
+"""Environment variables that choose the servers' programs; without them those of the system come before those of wheels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     effort = QUICK if given.quick else FULL
     effort = Effort(given.turns or effort.turns, effort.repeats, effort.floor_steps, effort.ledger_s)
-    for name in [name for name in os.environ if name.startswith("DEUZ_")]:
+    for name in [name for name in os.environ if name.startswith("DEUZ_") and name not in PROGRAMS]:
         del os.environ[name]  # settings of the machine are none of the bench's
     os.environ["DEUZ_CONFIG"] = os.devnull
     began = time.monotonic()
