@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -40,13 +40,16 @@ class Effort:
     """How much is run for one table."""
 
     turns: int
+    """Of the run that goes alone."""
+    together: int
+    """Of each of eight runs."""
     repeats: int
     floor_steps: int
     ledger_s: float
 
 
-QUICK = Effort(turns=1_000, repeats=1, floor_steps=300, ledger_s=1.0)
-FULL = Effort(turns=1_000, repeats=3, floor_steps=500, ledger_s=4.0)
+QUICK = Effort(turns=1_000, together=60, repeats=1, floor_steps=300, ledger_s=1.0)
+FULL = Effort(turns=1_000, together=200, repeats=3, floor_steps=500, ledger_s=4.0)
 
 
 def main(arguments: list[str]) -> int:
@@ -59,7 +62,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of the table")
     given = parser.parse_args(arguments)
     effort = QUICK if given.quick else FULL
-    effort = Effort(given.turns or effort.turns, effort.repeats, effort.floor_steps, effort.ledger_s)
+    if given.turns:
+        effort = replace(effort, turns=given.turns, together=min(given.turns, effort.together))
     for name in [name for name in os.environ if name.startswith("DEUZ_") and name not in PROGRAMS]:
         del os.environ[name]  # settings of the machine are none of the bench's
     os.environ["DEUZ_CONFIG"] = os.devnull
@@ -91,7 +95,7 @@ def _embedded(folder: Path, effort: Effort) -> dict[str, Figures]:
     def run(path: Path | None, synchronous: str) -> Figures:
         _tell(f"embedded, {'memory' if path is None else synchronous}")
         mode = "full" if synchronous == "full" else "normal"
-        return asyncio.run(embedded(path, mode, turns=effort.turns, repeats=effort.repeats))
+        return asyncio.run(embedded(path, mode, turns=effort.turns, together=effort.together, repeats=effort.repeats))
 
     return {
         "memory": run(None, "normal"),
@@ -114,7 +118,7 @@ def _on_servers(
     if "celery" in parts:
         bench = CeleryBench(folder, postgres.url, valkey.url)
         stack.callback(bench.close)
-        measures.append(lambda pool: bench.measure(pool, turns=effort.turns, repeats=effort.repeats))
+        measures.append(lambda pool: bench.measure(pool, turns=effort.turns, together=effort.together, repeats=effort.repeats))
     columns: dict[str, Figures] = {}
     for pool in pools:
         title = f"{pool} {SLOTS[pool]}"

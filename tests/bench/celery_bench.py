@@ -56,8 +56,8 @@ class CeleryBench:
         self._app.close()
         self._database.close()
 
-    def measure(self, pool: str, *, turns: int, repeats: int) -> Figures:
-        """One run alone, `repeats` times; then eight at a time."""
+    def measure(self, pool: str, *, turns: int, together: int, repeats: int) -> Figures:
+        """One run of `turns` turns alone, `repeats` times; then eight of `together` turns at a time."""
         gates = self._folder / pool
         gates.mkdir()
         environment = {
@@ -74,7 +74,7 @@ class CeleryBench:
             time.sleep(max(0.0, self._trusted_at - time.monotonic()))
             idle = self._idle_wal_bytes_per_s()
             alone = [figures_of(self._alone(running, gates, turns), idle_wal_bytes_per_s=idle) for _ in range(repeats)]
-            return {**medians(alone), **self._together(running, max(20, turns // 5))}
+            return {**medians(alone), **self._together(running, together)}
 
     def _alone(self, running: Worker, gates: Path, turns: int) -> dict[int, Edge]:
         edges: dict[int, Edge] = {}

@@ -66,14 +66,18 @@ class CountingDialect(SqliteDialect):
         self._frames = frames
 
 
-async def embedded(path: Path | None, synchronous: Literal["normal", "full"], *, turns: int, repeats: int) -> Figures:
-    """One run alone, then eight at a time. `path`: of databases to be made, each with a suffix; None: in memory."""
+async def embedded(
+    path: Path | None, synchronous: Literal["normal", "full"], *, turns: int, together: int, repeats: int
+) -> Figures:
+    """One run of `turns` turns alone, `repeats` times; then eight of `together` turns at a time.
+
+    `path`: of databases to be made, each with a suffix; None: in memory.
+    """
     alone: list[Figures] = []
     for repeat in range(-1, repeats):  # the first warms the process up
         figures = await _alone(_numbered(path, repeat), synchronous, turns if repeat >= 0 else 30)
         alone += [figures] if repeat >= 0 else []
-    together = await _together(_numbered(path, repeats), synchronous, max(20, turns // 5))
-    return {**medians(alone), **together}
+    return {**medians(alone), **await _together(_numbered(path, repeats), synchronous, together)}
 
 
 async def _alone(path: Path | None, synchronous: Literal["normal", "full"], turns: int) -> Figures:
