@@ -31,7 +31,9 @@ def test_events_come_in_few_messages_and_none_is_lost_at_the_end(pool: Pool, kin
             message: Any = listening.get_message(timeout=DEADLINE_S)
             assert message, "the worker said that it is gone"
             body = json.loads(b64decode(json.loads(message["data"])["body"]))
-            messages.append(body if isinstance(body, list) else [body])
+            events = body if isinstance(body, list) else [body]
+            if messages or events[0]["type"] == "worker-online":  # what comes before is the end of an earlier worker
+                messages.append(events)
     kinds = Counter(event["type"] for body in messages for event in body)
     assert kinds["task-received"] == kinds["task-started"] == kinds["task-succeeded"] >= 21
     assert sum(body[0]["type"].startswith("task-") for body in messages) < kinds["task-received"]
