@@ -16,14 +16,14 @@ from tests import servers
 
 @pytest.fixture(scope="session")
 def data_folder() -> Generator[Path]:
-    """Where the data directories of this session lie."""
+    """Where the data directories of this test run lie."""
     with servers.vanishing_folder() as folder:
         yield folder
 
 
 @pytest.fixture(scope="session")
 def databases(data_folder: Path) -> Generator[servers.Databases]:
-    """The Postgres server of this session, as a maker of databases."""
+    """The Postgres server of this test run, as a maker of databases."""
     with servers.shared_databases(data_folder) as databases:
         yield databases
 
@@ -46,7 +46,7 @@ def migrated_postgres_dsn(databases: servers.Databases) -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def shared_redis_url() -> Generator[str]:
-    """The Valkey server of this session; tests ask for `redis_url`."""
+    """The Valkey server of this test run; tests ask for `redis_url`."""
     with servers.shared_redis() as url:
         yield url
 

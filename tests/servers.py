@@ -124,7 +124,7 @@ def vanishing_folder() -> Generator[Path]:
 
 @contextlib.contextmanager
 def shared_databases(folder: Path) -> Generator[Databases]:
-    """The Postgres of this session; its data, unless the server is a given one, lie in `folder`."""
+    """The Postgres of this test run; its data, unless the server is a given one, lie in `folder`."""
     with contextlib.ExitStack() as stack:
         try:
             url = stack.enter_context(postgres_url(folder / "shared", durable=False))
@@ -137,7 +137,7 @@ def shared_databases(folder: Path) -> Generator[Databases]:
 
 @contextlib.contextmanager
 def shared_redis() -> Generator[str]:
-    """The Valkey of this session; refuses a given one whose database holds anything, since tests empty it."""
+    """The Valkey of this test run; refuses a given one whose database holds anything, since tests empty it."""
     with contextlib.ExitStack() as stack:
         try:
             url = stack.enter_context(redis_url())

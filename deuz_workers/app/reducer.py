@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 from deuz_workers.app.names import check_name
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.definition import Reduce, ReducerContext, ReducerDefinition
-
-
-class ReducerFunction(Protocol):
-    """`(results) -> value` or `(results, context) -> value`, plain or async; `results` by id of the task before it."""
-
-    def __call__(self, results: Mapping[str, Any], /) -> object: ...
 
 
 class Reducer:

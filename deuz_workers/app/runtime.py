@@ -60,7 +60,7 @@ class Runtime:
             prices=app.prices,
             sink=sink or Silence(),
             settings=settings,
-            histories=Histories(settings.history_cache_chars),
+            histories=Histories(settings.history_cache_bytes),
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

@@ -14,9 +14,6 @@ from deuz_workers.core.change import ReceiptRow, Stage
 from deuz_workers.core.codec import decode
 from deuz_workers.errors import CodecError
 
-ANSWERED: frozenset[Stage] = frozenset(("failed", "completed", "validation-failed", "projection-failed"))
-"""Stages whose receipt answers its call: with a text for the model, or with an error."""
-
 
 class Missing:
     """Stands for a raw value that no row holds; None is a value that tools return."""
@@ -44,10 +41,6 @@ class Receipt:
     """For the model, where it is not the plain rendering of `value`."""
     error: str | None = None
     """For the model, where the call failed."""
-
-    @property
-    def is_answered(self) -> bool:
-        return self.stage in ANSWERED
 
 
 def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object]:

@@ -60,14 +60,6 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """Upper bound of one model call, reserved before it is sent. `cost_micros` is None where no price is known."""
-
-    tokens: int
-    cost_micros: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """What a scope may spend, both limits optional.
 

@@ -27,6 +27,7 @@ from deuz_workers.core.run import Run
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.weight import is_heavy
 from deuz_workers.errors import CodecError, DeadlinePassed, Interruption, ToolArgumentsError, ToolError, ToolResultError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.tool import CancelSignal, Tool, ToolContext
@@ -241,17 +242,9 @@ def _limit_passed(limit_ms: int) -> Interruption:
     return DeadlinePassed(f"the call took longer than {limit_ms} ms")
 
 
-INLINE_CHARS = 65_536
-"""A longer text is encoded off the event loop (architecture D8)."""
-INLINE_ENTRIES = 100
-"""So is a collection with more entries."""
-
-
 async def stored_form(value: object, max_bytes: int) -> object:
     """The value as it reads back from its receipt, so that a live result and a resumed one are the same."""
-    if (isinstance(value, str) and len(value) <= INLINE_CHARS) or isinstance(value, bool | int | float | type(None)):
-        encode(value, max_bytes=max_bytes)
-        return value
-    if isinstance(value, str | bytes | bytearray | list | dict | tuple | set) and len(value) <= INLINE_ENTRIES:
-        return decode(encode(value, max_bytes=max_bytes))
-    return await asyncio.to_thread(lambda: decode(encode(value, max_bytes=max_bytes)))
+    if is_heavy(value):
+        return await asyncio.to_thread(lambda: decode(encode(value, max_bytes=max_bytes)))
+    text = encode(value, max_bytes=max_bytes)
+    return value if isinstance(value, str | bool | int | float | None) else decode(text)

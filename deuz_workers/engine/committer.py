@@ -12,15 +12,14 @@ from collections.abc import Callable
 from deuz_workers.core.change import Applied, BudgetExceeded, CancelPending, Change, Outcome, RevisionConflict
 from deuz_workers.core.events import Event
 from deuz_workers.core.evolve import evolve_all
+from deuz_workers.core.receipts import MISSING
 from deuz_workers.core.run import Run, saved, to_change
+from deuz_workers.engine.weight import HEAVY_SIZE, is_heavy
 from deuz_workers.errors import StoreUnavailableError
 from deuz_workers.ports.runtime import Clock, Ids
 from deuz_workers.ports.store import RunStore
 
 log = logging.getLogger(__name__)
-
-LARGE_CHARS = 65_536
-"""Encoding more than this leaves the event loop (architecture D8)."""
 
 
 class StepOver(Exception):
@@ -115,12 +114,10 @@ class Committer:
             writing.set_result(None)
 
     async def _encode(self, run: Run) -> Change:
-        large = sum(len(message.text) for message in run.unsaved.messages) > LARGE_CHARS or any(
-            isinstance(receipt.value, str | bytes | list | dict) and len(receipt.value) > 1_000
-            for receipt, _ in run.unsaved.receipts
-        )
+        values = (receipt.value for receipt, _ in run.unsaved.receipts if receipt.value is not MISSING)
+        heavy = any(map(is_heavy, values)) or sum(len(message.text) for message in run.unsaved.messages) > HEAVY_SIZE
         commit_id = self._ids.commit_id()
-        return await asyncio.to_thread(to_change, run, commit_id) if large else to_change(run, commit_id)
+        return await asyncio.to_thread(to_change, run, commit_id) if heavy else to_change(run, commit_id)
 
     async def _offer(self, change: Change) -> Outcome:
         """Send the change until its outcome is known.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import Literal
@@ -150,20 +151,19 @@ class Engine:
         The lease provider's signal, which reaches other processes, takes until the next heartbeat.
         """
         stop = self._stops.get(key)
-        if stop is None or stop.is_cancelled:
-            return
-        head = await self.gear.store.head(scope, run_id)
-        if head is not None and head.cancel_seq > head.seen_seq:
+        if stop is not None and not stop.is_cancelled and await self._cancel_waits(scope, run_id):
             stop.cancel()
 
     async def _confirm_cancel(self, scope: str, run_id: str, stop: Stop) -> None:
         """A signal only points at the inbox; one without a note ends nothing (LSE-008). Unread, the next commit tells."""
-        try:
-            head = await self.gear.store.head(scope, run_id)
-        except StoreUnavailableError:
-            return
-        if head is not None and head.cancel_seq > head.seen_seq:
-            stop.cancel()
+        with contextlib.suppress(StoreUnavailableError):
+            if await self._cancel_waits(scope, run_id):
+                stop.cancel()
+
+    async def _cancel_waits(self, scope: str, run_id: str) -> bool:
+        """The inbox holds a cancel that the run has not folded in."""
+        head = await self.gear.store.head(scope, run_id)
+        return head is not None and head.cancel_seq > head.seen_seq
 
     async def _release(self, hold: Hold, stop: Stop) -> bool:
         """Give the lease back before anything is rung; True if somebody rang meanwhile or nobody can tell."""

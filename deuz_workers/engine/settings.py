@@ -21,8 +21,8 @@ class EngineSettings:
     retry_base_ms: int = 500
     """Wait before the first repeat of a failed model call; doubled each time, with jitter, up to `retry_max_ms`."""
     retry_max_ms: int = 60_000
-    history_cache_chars: int = 64_000_000
-    """Recent histories that a process keeps, in characters of content."""
+    history_cache_bytes: int = 64_000_000
+    """Recent histories that a process keeps, in bytes of content."""
     nobody_postpone_ms: int = 5_000
     """A run whose agent this process does not know is looked at again after this."""
     cascade_batch: int = 500

@@ -16,7 +16,6 @@ from deuz_workers.core.change import Bell, Change, MessageRow, Outcome
 from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
 from deuz_workers.core.messages import message_to_record, user
-from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.engine import Engine
@@ -124,9 +123,6 @@ class Simulation:
         loaded = await self.store.load(SCOPE, run_id)
         assert loaded is not None
         return read_run(loaded.head, loaded.messages, loaded.receipts)
-
-    def lease_key(self, run_id: str) -> str:
-        return run_lease_key(SCOPE, run_id)
 
 
 class Process:
