@@ -18,7 +18,8 @@ that the first lines name; Postgres, Valkey, workers and the bench itself share 
 ``head B``                body of the run's head, rewritten by every commit, whatever the length of the run
 ``WAL B a turn``          log written meanwhile, with what checkpoints add to it, less what an idle worker writes. SQLite's
                           are pages, most of which the next commit writes again
-``floor``                 the same pool carrying out the bare minimum, see `floor_app`: one lease, one load, one save of 1 KB,
-                          one doorbell, and none of what the product is for. A turn has three commits where it has one
+``floor``                 the same pool, set up alike, carrying out the bare minimum, see `floor_app`: one lease, one load, one
+                          save of 1 KB with its outbox row, one doorbell, and none of what the product is for. A turn has
+                          three commits where it has one
 ``reservations/s``        admissions against one budget scope: the hottest row that a tenant can have
 """

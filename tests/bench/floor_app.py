@@ -1,7 +1,8 @@
 """The bare floor: what one durable step costs with nothing in it.
 
 A Celery task that takes a lease, loads a head with its newest rows, saves one row of 1 KB together with the head under a
-compare-and-set, gives the lease back and rings the next step. No model, no tool, no record, no checks: whatever a step of the
+compare-and-set and swaps the row of an outbox in the same statement, gives the lease back and rings the next step; on a worker
+set up like the product's, task events for Flower included. No model, no tool, no record, no checks: whatever a step of the
 product takes beyond this is the product's own.
 """
 
@@ -28,6 +29,7 @@ create table if not exists floor_head (
     id text primary key, revision bigint not null, body text not null, due_at timestamptz
 ) with (fillfactor = 60);
 create table if not exists floor_message (id text, seq bigint, body text not null, primary key (id, seq));
+create table if not exists floor_outbox (id text, revision bigint, due_at timestamptz not null, primary key (id, revision));
 """
 LOAD = """
 select h.revision, h.body, array(select m.body from floor_message m where m.id = h.id and m.seq > h.revision - 10)
@@ -37,6 +39,10 @@ SAVE = """
 with own as (
     update floor_head set revision = revision + 1, body = %(body)s, due_at = now()
     where id = %(id)s and revision = %(expected)s returning id, revision
+), sent as (
+    delete from floor_outbox o using own where o.id = own.id and o.revision = %(expected)s
+), waiting as (
+    insert into floor_outbox (id, revision, due_at) select id, revision, now() from own
 )
 insert into floor_message (id, seq, body) select id, revision, %(row)s from own returning seq
 """
@@ -53,6 +59,8 @@ app.conf.update(
     accept_content=["json"],
     broker_connection_retry_on_startup=True,
     worker_hijack_root_logger=False,
+    worker_disable_rate_limits=True,
+    worker_send_task_events=True,
 )
 
 _connections: dict[tuple[int, int], tuple[psycopg.Connection[Any], Any, Any]] = {}
