@@ -19,7 +19,8 @@ async def test_a_run_is_stored_as_an_envelope_with_a_checkpoint_of_its_own_versi
     await app.aio.run_embedded("x", "go", run_id="r")
     envelope = await app.aio.handle("r").envelope()
     assert (envelope.kind, envelope.checkpoint.version) == ("deuz-agent-run", 1)
-    assert json.loads((await world.head("r")).body)["kind"] == "deuz-agent-run"
+    record = json.loads((await world.head("r")).body)
+    assert (record["kind"], record["checkpoint"]["version"]) == ("deuz-agent-run", 1)
 
 
 @pytest.mark.spec("ENV-006", "ENV-007")
@@ -57,10 +58,19 @@ async def test_the_record_has_version_2_while_an_older_reader_would_mishandle_it
 
 @pytest.mark.spec("ENV-008")
 async def test_a_plain_run_has_no_fields_of_features_it_does_not_use(memory: World) -> None:
-    """Neither memory nor transcript, chat, models, retry or reconciled."""
-    await memory.process(Agent("x", model=MockModel(["hi"]))).aio.run_embedded("x", "go", run_id="r")
+    """Neither memory nor transcript, chat, models, retry or reconciled: in the record, its checkpoint and its receipts."""
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    agent = Agent("x", model=MockModel([calls(call("look")), "hi"]), tools=[look])
+    await memory.process(agent).aio.run_embedded("x", "go", run_id="r")
     record = json.loads((await memory.head("r")).body)
-    assert not {"memory", "transcript", "chat", "models", "retry", "reconciled"} & set(record)
+    receipts = [json.loads(row.body) for row in await memory.receipt_rows("r")]
+    assert receipts
+    for part in (record, record["checkpoint"], *receipts):
+        assert not {"memory", "transcript", "chat", "models", "retry", "reconciled"} & set(part)
 
 
 async def test_every_save_raises_the_revision_by_one(memory: World) -> None:

@@ -108,12 +108,14 @@ async def test_a_resume_with_part_of_the_verdicts_stores_nothing(world: World) -
     done = Effects()
     app = world.process(gated(done, count=2))
     waiting = await app.aio.run_embedded("x", "go", run_id="r")
-    before = await world.head("r")
+    before = await world.loaded("r")
     for verdicts in ({}, {waiting.pending_approvals[0].approval_id: True}):
         result = await app.aio.resume_embedded("r", approvals=verdicts)
         assert (result.status, result.pending_approvals) == ("suspended", waiting.pending_approvals)
-    after = await world.head("r")
-    assert (after.revision, after.open_items, done.done) == (before.revision, 2, {})
+    after = await world.loaded("r")
+    assert (after.head.revision, after.head.body) == (before.head.revision, before.head.body)
+    assert (after.messages, after.receipts) == (before.messages, before.receipts)
+    assert (after.head.open_items, done.done) == (2, {})
     verdicts = {item.approval_id: {"approved": True, "reason": "fine"} for item in waiting.pending_approvals}
     assert (await app.aio.resume_embedded("r", approvals=verdicts)).status == "completed"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deuz_workers import Agent, ConfigurationError, ImagePart, MockModel, TextPart, tool
-from deuz_workers.core.messages import Message, ReasoningPart, ToolUsePart, assistant, user
+from deuz_workers.core.messages import Message, ReasoningPart, ToolResultPart, ToolUsePart, assistant, user
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.providers.script import call, calls, raw_call, reply
 from tests.app.world import World
@@ -38,9 +38,16 @@ async def test_text_and_one_text_part_are_the_same(memory: World) -> None:
         {"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "name": "look", "text": "a cat"}]},
     ]  # fmt: skip
     assert (await app.aio.run_embedded("x", messages=history)).status == "completed"
-    assert [message.role for message in model.requests[-1].messages] == ["system", "user", "assistant", "tool"]
+    seen = model.requests[-1].messages
+    assert [(message.role, [type(part) for part in message.parts]) for message in seen] == [
+        ("system", [TextPart]),
+        ("user", [TextPart, ImagePart]),
+        ("assistant", [ReasoningPart, ToolUsePart]),
+        ("tool", [ToolResultPart]),
+    ]
 
 
+@pytest.mark.spec("MSG-002")
 async def test_every_call_is_answered_before_the_next_request(world: World) -> None:
     """Known and unknown tools, broken arguments, failures: the request of the next turn holds one result for each."""
 

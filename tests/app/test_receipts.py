@@ -71,18 +71,24 @@ async def test_executing_is_stored_before_the_tool_runs(world: World) -> None:
 
 
 @pytest.mark.spec("RCP-004", "RCP-005")
-async def test_the_raw_result_is_stored_before_user_code_makes_it_readable(world: World) -> None:
-    """Killed inside `to_model_output`, the receipt holds the raw value; the next process projects it and runs nothing again."""
+@pytest.mark.parametrize("fatal", ["validate_result", "to_model_output"])
+async def test_the_raw_result_is_stored_before_user_code_makes_it_readable(world: World, fatal: str) -> None:
+    """Killed inside either function, the receipt holds the raw value; the next process does both and runs nothing again."""
     done = Effects()
     kills = [True]
 
+    def check(value: dict[str, int]) -> dict[str, int]:
+        if fatal == "validate_result" and kills.pop():
+            raise ProcessDied
+        return {"sum": value["sum"] * 10}
+
     def show(value: dict[str, int]) -> str:
-        if kills.pop():
+        if fatal == "to_model_output" and kills.pop():
             raise ProcessDied
         return f"{value['sum']} in words"
 
     def agent() -> Agent:
-        @tool(to_model_output=show)
+        @tool(validate_result=check, to_model_output=show)
         def add(a: int, b: int) -> dict[str, int]:
             done("add")
             return {"sum": a + b}
@@ -99,10 +105,10 @@ async def test_the_raw_result_is_stored_before_user_code_makes_it_readable(world
     result = await world.process(agent()).aio.resume_embedded("r")
     assert result.status == "completed"
     assert done.done["add"] == 1
-    assert [part.text for part in results_of(model)] == ["3 in words"]
+    assert [part.text for part in results_of(model)] == ["30 in words"]
 
 
-@pytest.mark.spec("RCP-006", "RCP-008")
+@pytest.mark.spec("ENV-004", "RCP-006", "RCP-008")
 async def test_what_is_recorded_answers_its_call_after_a_crash(world: World) -> None:
     """A failed and a completed call keep their answers when a third one dies with the process; neither runs again."""
     done = Effects()
@@ -136,6 +142,7 @@ async def test_what_is_recorded_answers_its_call_after_a_crash(world: World) -> 
     model = MockModel([calls(call("fail"), call("work"), call("die")), "done"])
     with pytest.raises(ProcessDied):
         await world.process(agent()).aio.run_embedded("x", "go", run_id="r")
+    assert (await world.head("r")).version == 2, "a failed receipt in a turn without answers"
     dies.append(False)
     result = await world.process(agent()).aio.resume_embedded("r")
     assert result.status == "completed"
@@ -147,7 +154,7 @@ async def test_what_is_recorded_answers_its_call_after_a_crash(world: World) -> 
     ]
 
 
-@pytest.mark.spec("RCP-007", "REC-001")
+@pytest.mark.spec("RCP-007", "REC-001", "RSM-008")
 async def test_an_interrupted_effect_is_neither_repeated_nor_reported(world: World) -> None:
     """The resume stops for reconciliation and names the call; no model request has a result of it and nothing is written."""
     done = Effects()
@@ -163,7 +170,7 @@ async def test_an_interrupted_effect_is_neither_repeated_nor_reported(world: Wor
     model = MockModel([calls(call("pay", amount=7).with_id("c1")), "done"])
     with pytest.raises(ProcessDied):
         await world.process(agent()).aio.run_embedded("x", "go", run_id="r")
-    before = await world.head("r")
+    before = await world.loaded("r")
     for _ in range(2):
         result = await world.process(agent()).aio.resume_embedded("r")
         assert (result.status, result.reason) == ("stopped", "tool-reconciliation-required")
@@ -172,8 +179,9 @@ async def test_an_interrupted_effect_is_neither_repeated_nor_reported(world: Wor
         ]
     assert done.done["pay"] == 1
     assert len(model.requests) == 1
-    after = await world.head("r")
-    assert (after.revision, after.body) == (before.revision, before.body)
+    after = await world.loaded("r")
+    assert (after.head.revision, after.head.body) == (before.head.revision, before.head.body)
+    assert (after.messages, after.receipts) == (before.messages, before.receipts)
 
 
 async def test_what_became_of_an_interrupted_effect_can_be_said(world: World) -> None:

@@ -31,21 +31,28 @@ class Board:
                 raise ProcessDied
             return "pinned"
 
-        script = [calls(call("pin", text="hello").with_id("c")), "done"]
-        return Agent("x", model=MockModel(script), tools=[pin])
+        @tool
+        async def look() -> str:
+            return "empty"
+
+        script = [calls(call("look").with_id("c")), calls(call("pin", text="hello").with_id("c")), "done"]
+        return Agent("x", model=MockModel(script), tools=[pin, look])
 
 
 @pytest.mark.spec("IDM-001")
-@pytest.mark.parametrize(("replay", "status", "times"), [("idempotent", "completed", 2), (None, "stopped", 1)])
+@pytest.mark.parametrize(
+    ("replay", "status", "reason", "times"),
+    [("idempotent", "completed", None, 2), (None, "stopped", "tool-reconciliation-required", 1)],
+)
 async def test_only_an_idempotent_call_runs_again_by_itself(
-    world: World, replay: Literal["idempotent"] | None, status: str, times: int
+    world: World, replay: Literal["idempotent"] | None, status: str, reason: str | None, times: int
 ) -> None:
     """With the flag the resume repeats the call; without, it stops for reconciliation."""
     board = Board()
     with pytest.raises(ProcessDied):
         await world.process(board.agent(replay)).aio.run_embedded("x", "go", run_id="r")
     result = await world.process(board.agent(replay)).aio.resume_embedded("r")
-    assert (result.status, len(board.asked)) == (status, times)
+    assert (result.status, result.reason, len(board.asked)) == (status, reason, times)
 
 
 @pytest.mark.spec("IDM-002", "IDM-003", "IDM-006")
@@ -58,10 +65,13 @@ async def test_the_repetition_has_the_identity_of_the_first_execution(world: Wor
         await world.process(board.agent()).aio.resume_embedded("r")
     await world.later(120_000)
     assert (await world.process(board.agent()).aio.resume_embedded("r")).status == "completed"
-    assert board.asked == [(1, "c", 1), (1, "c", 2), (1, "c", 3)]
+    assert board.asked == [(2, "c", 1), (2, "c", 2), (2, "c", 3)]
     assert list(board.entries.values()) == ["hello"]
-    [receipt] = (await world.receipts("r")).values()
-    assert (receipt.stage, receipt.attempt) == ("completed", 3)
+    receipts = await world.receipts("r")
+    assert {key: (receipt.tool, receipt.stage, receipt.attempt) for key, receipt in receipts.items()} == {
+        (1, "c"): ("look", "completed", 1),
+        (2, "c"): ("pin", "completed", 3),
+    }
 
 
 async def test_the_flag_of_what_ran_is_on_the_receipt_for_both_values(world: World) -> None:

@@ -26,7 +26,8 @@ from deuz_workers.core.codec import encode
 from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.errors import ModelRateLimitedError, ModelRequestError
 from deuz_workers.leases import memory_leases
-from deuz_workers.providers.script import attempts, call, calls, hangs, reply
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.providers.script import Entry, attempts, call, calls, hangs, reply
 from deuz_workers.store import SqlStore, open_store
 from deuz_workers.testing.crashing_store import CrashingStore
 from tests.app.world import World
@@ -190,7 +191,7 @@ async def test_a_store_that_fails_is_a_failed_result_and_a_resume_goes_on(world:
     assert (await resume_agent(agent("done"), "r", store=world.store)).status == "completed"
 
 
-@pytest.mark.spec("LEA-002")
+@pytest.mark.spec("CKP-009")
 async def test_a_run_that_another_executor_holds_is_refused_after_a_ttl(world: World) -> None:
     """`AgentRunLeaseError`, `lease_held`; nothing is written."""
     leases = memory_leases()
@@ -258,6 +259,35 @@ async def test_a_changed_agent_is_refused_and_the_right_one_goes_on(world: World
     assert (result.status, result.steps, result.usage.total_tokens) == ("completed", 2, 30)
 
 
+@pytest.mark.spec("RES-014")
+async def test_consumed_steps_and_attempts_go_on_from_the_record(world: World) -> None:
+    """A resume has what is left of `max_steps` and no more; a model call that was open counts as an attempt."""
+
+    def two_steps(*script: object) -> Agent:
+        return agent(*script, limits=Limits(max_steps=2))
+
+    called = asyncio.Event()
+
+    async def silent(request: ModelRequest) -> Entry:
+        called.set()
+        return await asyncio.Event().wait()  # pyright: ignore[reportReturnType]
+
+    script = [calls(call("pay")), attempts(silent, calls(call("look"))), "never"]
+    waiting = await run_agent(two_steps(*script), "hi", store=world.store, run_id="r")
+    verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+    running = asyncio.ensure_future(resume_agent(two_steps(*script), "r", store=world.store, approvals=verdicts))
+    await called.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    last = two_steps(*script)
+    result = await resume_agent(last, "r", store=world.store)
+    assert (result.status, result.reason, result.steps) == ("stopped", "max-steps", 2)
+    assert isinstance(last.model, MockModel)
+    assert [request.attempt for request in last.model.requests] == [2]
+
+
+@pytest.mark.spec("MSG-002")
 async def test_a_message_that_arrives_in_the_middle_of_a_turn_follows_its_results(world: World) -> None:
     """A call is answered before anything else is said: over a suspension, a denial and the process that took it in."""
     script = [calls(call("pay"), call("look")), "done"]

@@ -56,9 +56,12 @@ DIAMOND = [
 async def test_tasks_run_in_the_order_of_their_dependencies(world: World) -> None:
     """Agents and a reducer: each starts when all that it waits for is completed, and the sink's output is the result."""
     started: list[str] = []
+    seen: list[dict[str, str]] = []
 
-    def answer(request: ModelRequest) -> str:
+    async def answer(request: ModelRequest) -> Entry:
         started.append(request.messages[0].text.split()[0])
+        snapshot = await app.aio.swarm_handle("s1").snapshot()
+        seen.append({task.task_id: task.status for task in snapshot.tasks})
         return f"did {started[-1]}"
 
     tasks = [
@@ -68,9 +71,14 @@ async def test_tasks_run_in_the_order_of_their_dependencies(world: World) -> Non
         Task("end", reducer="merge", depends_on=["b", "c"]),
     ]
     app = world.process(Agent("x", model=MockModel.function(answer)), reducers=[merge])
-    result = await app.aio.run_swarm_embedded(Swarm("s", tasks))
+    result = await app.aio.run_swarm_embedded(Swarm("s", tasks), run_id="s1")
     assert result.status == "completed"
     assert started == ["a", "b", "c"]
+    assert seen == [
+        {"a": "running", "b": "pending", "c": "pending", "end": "pending"},
+        {"a": "completed", "b": "running", "c": "pending", "end": "pending"},
+        {"a": "completed", "b": "completed", "c": "running", "end": "pending"},
+    ]
     assert result.outputs == {"end": [("b", "did b"), ("c", "did c")]}
     assert (result.counts, result.tokens) == ({"completed": 4}, 45)
 
@@ -246,7 +254,7 @@ async def test_a_swarm_goes_on_whichever_save_its_process_died_at(world: World, 
     pytest.fail("the swarm has more commits than it should")
 
 
-@pytest.mark.spec("SWM-003", "SWM-029", "SWM-031")
+@pytest.mark.spec("SWM-029", "SWM-031")
 async def test_the_handle_is_there_before_the_tasks_end_and_follows_from_another_process(world: World) -> None:
     """An id is made where none is given; another process drives, this one reads the result and the events."""
     here, there = world.process(echo(), reducers=[merge]), world.process(echo(), reducers=[merge])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from deuz_workers.core.change import ItemRow, Settle
@@ -173,11 +175,15 @@ class TestRecordVersion:
 
     @pytest.mark.spec("ENV-004")
     def test_unanswered_failed_receipts(self) -> None:
-        """A `failed` receipt in an unanswered turn makes it 2; `executing` and `completed` ones do not."""
+        """A `failed` or `suspended` receipt in an unanswered turn makes it 2; `executing` and `completed` ones do not."""
         run = after(queued(), opened(), replied(call("c1"), call("c2")), CallStarted("c1", "add", False))
         assert self.version(run) == 1
         assert self.version(after(run, CallExecuted("c1", 1), CallCompleted("c1"))) == 1
         assert self.version(after(run, CallFailed("c1", "x"))) == 2
+        waiting = replace(run.receipts["c1"], stage="suspended")
+        assert self.version(replace(run, receipts={"c1": waiting})) == 2
+        answered = after(run, CallFailed("c1", "x"), *ran("c2"), TurnAnswered({"c2": "3"}))
+        assert self.version(answered) == 1
 
     @pytest.mark.spec("ENV-006", "ENV-007")
     def test_approvals(self) -> None:
@@ -188,7 +194,9 @@ class TestRecordVersion:
         assert self.version(run) == 2
         run = after(run, Resumed({"c1": {"approved": True}}), CallStarted("c1", "add", False))
         assert self.version(stored(run)) == 2
-        assert self.version(after(run, CallExecuted("c1", 1), CallCompleted("c1"), TurnAnswered({"c1": "1"}))) == 1
+        run = after(run, CallExecuted("c1", 1), CallCompleted("c1"))
+        assert self.version(stored(run)) == 2
+        assert self.version(after(run, TurnAnswered({"c1": "1"}))) == 1
 
 
 def test_injected_messages_are_appended_in_order() -> None:

@@ -60,10 +60,24 @@ async def test_the_recorded_flag_wins_over_the_registered_one() -> None:
 
 
 @pytest.mark.spec("IDM-004")
-async def test_a_receipt_without_the_field_is_judged_by_the_registered_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Receipt without the field, registered tool idempotent: it runs again by itself, nobody is asked."""
+async def test_a_flag_that_was_switched_off_later_has_no_say() -> None:
+    """Receipt recorded true: the call runs again by itself, although the registered tool would not."""
     ran: list[str] = []
     simulation = Simulation({"a": agent(ran, "idempotent")})
+    await interrupted(simulation, "after tool")
+    simulation.agents = {"a": agent(ran, None)}
+    run = await simulation.run("r")
+    assert (run.envelope.output, ran) == ("done", ["put", "put"])
+
+
+@pytest.mark.spec("IDM-004")
+@pytest.mark.parametrize(("replay", "times", "questions"), [("idempotent", 2, 0), (None, 1, 1)])
+async def test_a_receipt_without_the_field_is_judged_by_the_registered_tool(
+    monkeypatch: pytest.MonkeyPatch, replay: Literal["idempotent"] | None, times: int, questions: int
+) -> None:
+    """Receipt without the field: it runs again by itself if the registered tool is idempotent, else somebody is asked."""
+    ran: list[str] = []
+    simulation = Simulation({"a": agent(ran, replay)})
     commit = simulation.store.commit
 
     async def of_an_older_version(change: Change) -> Outcome:
@@ -72,5 +86,12 @@ async def test_a_receipt_without_the_field_is_judged_by_the_registered_tool(monk
     monkeypatch.setattr(simulation.store, "commit", of_an_older_version)
     await interrupted(simulation, "after tool")
     assert ran == ["put"]
-    run = await simulation.run("r")
-    assert (run.envelope.output, ran) == ("done", ["put", "put"])
+    asked: list[str] = []
+
+    async def on_parked(run: Run) -> None:
+        asked.extend(receipt.call_id for receipt in run.interrupted)
+        outcomes = {call_id: {"output": "was put"} for call_id in asked}
+        await simulation.store.add_note(SCOPE, "r", "reconcile", encode({"results": outcomes}))
+
+    run = await simulation.run("r", on_parked)
+    assert (run.envelope.output, len(ran), len(asked)) == ("done", times, questions)

@@ -43,7 +43,7 @@ async def test_the_same_request_gets_the_same_reply_from_any_process() -> None:
     assert await model.call(request) == await model.call(request) == await other.call(request)
 
 
-@pytest.mark.spec("DEP-004")
+@pytest.mark.spec("DEP-002", "DEP-004")
 async def test_a_call_uses_10_and_5_tokens_unless_told() -> None:
     """10 input and 5 output tokens by default; a reply may name others or none; no cost is claimed."""
     told = Usage(7, 2, cost_micros=None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from deuz_workers import Agent, run_agent, tool
 from deuz_workers.core.messages import Message, ToolResultPart, message, user
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import (
@@ -110,6 +111,58 @@ async def test_the_errors_are_the_same(error: ModelError) -> None:
         await MockModel([fails(error)]).call(request)
     for raised in (caught.value, scripted.value):
         assert (type(raised), raised.billed, raised.retry_after_ms) == (type(error), error.billed, error.retry_after_ms)
+
+
+@tool(needs_approval=True)
+async def pay(amount: int) -> str:
+    """Pays."""
+    return f"paid {amount}"
+
+
+@tool
+async def look() -> str:
+    """Looks."""
+    return "seen"
+
+
+ENDINGS: dict[str, list[Entry]] = {
+    "completed": [calls(call("look"), call("look"), text="let me see"), "done"],
+    "suspended": [calls(call("pay", amount=7))],
+    "stopped": [reply("I will not", finish_reason="content_filter")],
+    "failed": [fails(ModelRequestError("no such thing"))],
+}
+
+
+@pytest.mark.spec("DEP-003")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("status", ENDINGS)
+async def test_the_results_of_runs_are_the_same(status: str, stream: bool) -> None:
+    """Status, output or reason, steps, usage, history and what is waited for do not tell which model it was."""
+
+    async def shown(model: Model) -> dict[str, object]:
+        result = await run_agent(Agent("x", model=model, tools=[pay, look]), "hi", run_id="r")
+        return {
+            "status": result.status,
+            "value": result.value,
+            "reason": result.reason,
+            "error": (result.error or {}).get("code"),
+            "usage": (result.usage.input_tokens, result.usage.output_tokens),
+            "steps": result.steps,
+            "history": [
+                (message.role, message.text, [(use.name, use.arguments) for use in message.tool_uses])
+                for message in result.messages
+            ],
+            "answers": [part.text for message in result.messages for part in message.tool_results],
+            "waits": [(item.tool_name, item.arguments) for item in result.pending_approvals],
+        }
+
+    script = ENDINGS[status]
+    with ModelServer(script) as server:
+        served = ChatCompletionsModel("m", server.base_url, stream=stream)
+        got = await shown(served)
+        await served.close()
+    assert got["status"] == status
+    assert got == await shown(MockModel(script))
 
 
 async def test_a_stream_that_breaks_off_is_heard_until_then() -> None:

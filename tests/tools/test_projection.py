@@ -75,7 +75,6 @@ def test_strings_stand_as_they_are() -> None:
     assert plain.project('say "hi"\n\0') == 'say "hi"\n\0'
 
 
-@pytest.mark.spec("TSC-002")
 def test_the_model_gets_the_projection() -> None:
     """With a type as output schema the projection gets an instance of it, live and from the receipt."""
     made = tool(nothing, output_schema=Order, to_model_output=lambda order: f"{order.sku} costs {order.price}")
