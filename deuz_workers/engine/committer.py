@@ -58,6 +58,8 @@ class Committer:
         self._writing: asyncio.Future[None] | None = None
         self._broken: Exception | None = None
         self.run = run
+        self.stored = run
+        """As of the newest commit whose outcome is known."""
         self.applied: list[Applied] = []
         """Outcomes of this step's commits, oldest first."""
 
@@ -88,14 +90,14 @@ class Committer:
     async def _write(self, before: Run) -> None:
         """Save everything folded in so far. What is folded in meanwhile builds on the revision that this commit makes."""
         covered, snapshot = self._folded, self.run
-        self.run = saved(snapshot, snapshot.envelope.revision + 1)
+        self.run = after = saved(snapshot, snapshot.envelope.revision + 1)
         self._writing = asyncio.get_running_loop().create_future()
         try:
             change = await self._encode(snapshot)
             outcome = await self._offer(change)
             match outcome:
                 case Applied():
-                    self._saved = covered
+                    self._saved, self.stored = covered, after
                     self.applied.append(outcome)
                 case RevisionConflict(revision):
                     raise StepOver(f"revision {change.expected} was overtaken by {revision}")

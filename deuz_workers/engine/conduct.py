@@ -38,8 +38,9 @@ async def conduct_swarm(gear: Gear, run: Run) -> Conducted:
         bells.extend(cascade.bells)
         more = cascade.more
     bells.extend(await gear.store.fill_slots(rid))
-    snapshot = await gear.store.swarm_snapshot(rid)
-    if snapshot is None or snapshot.open:
+    counters = await gear.store.swarm_counters(rid)
+    snapshot = await gear.store.swarm_snapshot(rid) if counters is not None and not counters.open else None
+    if snapshot is None:
         return Conducted(None, tuple(bells))
     return Conducted(_ending(snapshot, cancelled=run.envelope.cancelled), tuple(bells))
 

@@ -227,7 +227,9 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the worker and its other runs
             log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, _place(error))
             faults.append(error if isinstance(error, DeuzError) else DeuzError(f"the step crashed: {type(error).__name__}"))
-            await gear.store.record_unclean_end(head.rid, committer.run.envelope.revision, self._back_off_ms(head.attempts))
+            stored = committer.stored
+            if not stored.is_mid_step:  # else whoever claims the run next counts it as a take-over
+                await gear.store.record_unclean_end(head.rid, stored.envelope.revision, self._back_off_ms(head.attempts))
             end = "crashed"
         bells.extend(loop.bells)
         await self._after(head, committer, end, bells)

@@ -12,6 +12,7 @@ from deuz_workers.core.envelope import decode_body
 from deuz_workers.core.events import InputsGiven, NotesFolded
 from deuz_workers.core.messages import Message, message_from_record, user
 from deuz_workers.core.render import render
+from deuz_workers.errors import CodecError
 from deuz_workers.ports.store import RunStore, TaskResult
 
 
@@ -31,14 +32,32 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
             case "cancel":
                 cancelled = True
             case "message":
-                messages.append(message_from_record(record["message"]))
+                messages.append(message_from_record(record.get("message")))
             case "retry":
-                retry.update(cast(Sequence[str], record.get("tool_call_ids", ())))
+                retry.update(_texts(note, record.get("tool_call_ids", ())))
             case "reconcile":
-                outcomes.update(cast(Mapping[str, Mapping[str, object]], record.get("results", {})))
+                outcomes.update(_outcomes(note, record.get("results", {})))
             case "child":
                 pass
     return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes)
+
+
+def _texts(note: NoteRow, value: object) -> Sequence[str]:
+    if isinstance(value, list | tuple) and all(isinstance(text, str) for text in cast(Sequence[object], value)):
+        return cast(Sequence[str], value)
+    raise _unreadable(note)
+
+
+def _outcomes(note: NoteRow, value: object) -> Mapping[str, Mapping[str, object]]:
+    if isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in cast(Mapping[object, object], value).values()):
+        return cast(Mapping[str, Mapping[str, object]], value)
+    raise _unreadable(note)
+
+
+def _unreadable(note: NoteRow) -> CodecError:
+    return CodecError(
+        f"inbox note {note.seq} of kind {note.kind!r} is not one that deuz_workers wrote; nothing of it was taken in"
+    )
 
 
 def verdicts_of(items: Sequence[ItemRow]) -> dict[str, Mapping[str, object]]:

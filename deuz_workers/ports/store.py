@@ -152,6 +152,16 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SwarmCounters:
+    """Of the swarm's row: how many tasks may run, have not ended, wait for a slot, have one."""
+
+    slots: int
+    open: int
+    ready: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
 class SwarmSnapshot:
     """Counters and tasks of one moment."""
 
@@ -333,6 +343,10 @@ class RunStore(Protocol):
 
     async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
         """Final bodies of the direct predecessors, by task id."""
+        ...
+
+    async def swarm_counters(self, swarm_rid: UUID) -> SwarmCounters | None:
+        """One indexed read, whatever the number of tasks; None for a run that is no swarm."""
         ...
 
     async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None: ...

@@ -27,7 +27,7 @@ find_run
 head
     ``scope run_id`` -> *head*: ``rid scope run_id kind agent queue priority shard revision commit_id version status phase
     epoch last_seq journal_seq seen_seq body mid_step wake_seq cancel_seq open_items parked attempts due_in_ms deadline_in_ms
-    start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms`` (``*_in_ms`` rounded up)
+    start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms waits_for_slot`` (``*_in_ms`` rounded up)
 load
     ``scope run_id known_epoch? known_seq known_step`` -> *head* and the lists ``message_seq message_body`` (of the head's
     epoch, those above ``known_seq`` if ``known_epoch`` is that epoch), ``receipt_step receipt_call receipt_seq receipt_stage
@@ -93,6 +93,8 @@ cancel_tasks
     at a new revision; others that have no cancel note yet (``cancel_seq = 0``) get one
 task_results
     ``swarm_rid task_id`` -> ``task_id status body``, by task id
+swarm_counters
+    ``swarm_rid`` -> ``slots open ready running``; no row for a run that is no swarm
 swarm_snapshot
     ``swarm_rid`` -> ``slots open ready running`` in every row, ``task_id? run_id kind agent status waiting tokens cost_micros?
     model_step started_at_ms? ended_at_ms? depends_on`` (list), by task id; a swarm without tasks has one row of None

@@ -25,6 +25,7 @@ from deuz_workers.ports.store import (
     RunQuery,
     RunStore,
     ScopeBalance,
+    SwarmCounters,
     SwarmSnapshot,
     TagCost,
     TaskResult,
@@ -239,6 +240,10 @@ class SqlStore(RunStore):
     async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
         rows = await self._fetch("task_results", {"swarm_rid": swarm_rid, "task_id": task_id})
         return tuple(TaskResult(row["task_id"], row["status"], row["body"]) for row in rows)
+
+    async def swarm_counters(self, swarm_rid: UUID) -> SwarmCounters | None:
+        rows = await self._fetch("swarm_counters", {"swarm_rid": swarm_rid})
+        return SwarmCounters(**rows[0]) if rows else None
 
     async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None:
         rows = await self._fetch("swarm_snapshot", {"swarm_rid": swarm_rid})

@@ -65,7 +65,16 @@ def _own_name(body: Callable[..., object]) -> str:
 OPERATIONS: Mapping[str, Operation] = MappingProxyType(
     {
         **_reads(sqlite_runs.head, sqlite_runs.load, sqlite_runs.bells, _now),
-        **_reads("find_run", "item_answer", "open_items", "journal", "swarms_needing_attention", "task_results", "balance"),
+        **_reads(
+            "find_run",
+            "item_answer",
+            "open_items",
+            "journal",
+            "swarms_needing_attention",
+            "task_results",
+            "balance",
+            "swarm_counters",
+        ),
         **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, touches_many=True),
         **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_item, sqlite_ledger.set_budget),
         **_writes(sqlite_runs.sweep, sqlite_runs.park, "record_unclean_end", "postpone"),

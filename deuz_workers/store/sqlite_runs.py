@@ -93,7 +93,7 @@ def _create_swarm(tx: Transaction, params: Values, swarm_rid: bytes) -> None:
 def head(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     rows = tx.rows("head", {**params, "now_ms": tx.now_ms})
     for row in rows:
-        row["mid_step"] = bool(row["mid_step"])
+        row["mid_step"], row["waits_for_slot"] = bool(row["mid_step"]), bool(row["waits_for_slot"])
     return rows
 
 
@@ -159,5 +159,5 @@ def list_runs(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         },
     )
     for row in rows:
-        row["mid_step"] = bool(row["mid_step"])
+        row["mid_step"], row["waits_for_slot"] = bool(row["mid_step"]), bool(row["waits_for_slot"])
     return rows

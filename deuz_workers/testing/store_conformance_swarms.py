@@ -11,7 +11,7 @@ import pytest
 
 from deuz_workers.core.change import Applied
 from deuz_workers.errors import StoreError
-from deuz_workers.ports.store import NewSwarm, RunStore
+from deuz_workers.ports.store import NewSwarm, RunStore, SwarmCounters
 from deuz_workers.testing.store_conformance_bench import Bench, SwarmBench, change_from, item
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
@@ -200,6 +200,43 @@ class SwarmConformance:
         assert await store.park(head.rid, head.revision, "reconciliation")
         assert await swarm.statuses() == {"a": "needs_reconciliation", "b": "ready"}
         assert await swarm.fill() == ["b"]
+
+    async def test_a_reconciled_task_has_no_work_before_it_has_a_slot(self, store: RunStore) -> None:
+        """Its note makes the task ready; a doorbell that comes before the slot finds nothing to do, and one after it does."""
+        bench = Bench(store)
+        swarm = await bench.swarm({"a": (), "b": ()}, slots=1)
+        await swarm.fill()
+        head = await swarm.head("a")
+        assert await store.park(head.rid, head.revision, "reconciliation")
+        assert await swarm.fill() == ["b"]
+        assert await store.add_note(bench.scope, head.run_id, "retry", "{}")
+        waiting = await swarm.head("a")
+        assert (waiting.parked, waiting.waits_for_slot, waiting.has_work) == (None, True, False)
+        await swarm.end("b")
+        assert await swarm.fill() == ["a"]
+        started = await swarm.head("a")
+        assert (started.waits_for_slot, started.has_work) == (False, True)
+
+    async def test_a_task_without_a_slot_has_work_only_to_end(self, store: RunStore) -> None:
+        """A message to a pending task waits for its turn; a cancel does not."""
+        bench = Bench(store)
+        swarm = await bench.swarm({"a": (), "b": ("a",)})
+        run_id = swarm.runs["b"].run_id
+        await store.add_note(bench.scope, run_id, "message", "{}")
+        assert not (await swarm.head("b")).has_work
+        await store.add_note(bench.scope, run_id, "cancel", "{}")
+        assert (await swarm.head("b")).has_work
+
+    async def test_counters_are_those_of_the_snapshot(self, store: RunStore) -> None:
+        """Slots, open, ready and running tasks, without the tasks; nothing for a run that is no swarm."""
+        bench = Bench(store)
+        swarm = await bench.swarm(DIAMOND, slots=3)
+        await swarm.fill()
+        await swarm.end("a")
+        assert await store.swarm_counters(swarm.rid) == SwarmCounters(slots=3, open=3, ready=2, running=0)
+        await swarm.fill()
+        assert await store.swarm_counters(swarm.rid) == SwarmCounters(slots=3, open=3, ready=0, running=2)
+        assert await store.swarm_counters((await bench.start()).rid) is None
 
     async def test_the_last_ending_settles_the_swarm(self, store: RunStore) -> None:
         """While a task is open the swarm's own run sleeps; when none is, settling makes it due."""

@@ -202,6 +202,9 @@ join run_head h on h.rid = t.run_rid
 where e.swarm_rid = %(swarm_rid)s::uuid and e.down = %(task_id)s::text
 order by t.task_id collate "C";
 
+-- name: swarm_counters
+select slots, open, ready, running from swarm where rid = %(swarm_rid)s::uuid;
+
 -- name: swarm_snapshot
 select s.slots, s.open, s.ready, s.running, t.task_id, h.run_id, h.kind, h.agent, t.status, t.waiting, h.tokens, h.cost_micros,
        h.model_step,

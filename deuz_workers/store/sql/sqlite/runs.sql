@@ -9,7 +9,9 @@ select coalesce(:now_ms, cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 
     h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items, h.parked,
     h.attempts, h.due_at_ms - :now_ms as due_in_ms, h.deadline_at_ms - :now_ms as deadline_in_ms,
     h.start_before_at_ms - :now_ms as start_before_in_ms, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id,
-    h.created_at_ms
+    h.created_at_ms,
+    exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
+            and t.status in ('pending', 'ready')) as waits_for_slot
 
 -- part: bell_columns
     h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent

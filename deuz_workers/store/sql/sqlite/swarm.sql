@@ -93,6 +93,9 @@ join run_head h on h.rid = u.run_rid
 where e.swarm_rid = :swarm_rid and e.down = :task_id
 order by u.task_id
 
+-- name: swarm_counters
+select slots, open, ready, running from swarm where rid = :swarm_rid
+
 -- name: swarm_snapshot
 select s.slots, s.open, s.ready, s.running, t.task_id, h.run_id, h.kind, h.agent, t.status, t.waiting, h.tokens, h.cost_micros,
        h.model_step, t.started_at_ms, t.ended_at_ms
