@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.app.handle import Handle, SwarmHandle
+    from deuz_workers.app.producer_key import ProducerKey
     from deuz_workers.app.reducer import Reducer, reducer
     from deuz_workers.app.results import AgentResult
     from deuz_workers.app.run_agent import resume_agent, resume_agent_sync, run_agent, run_agent_sync
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.swarm_result import SwarmResult
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.messages import ImagePart, Message, TextPart
+    from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
     from deuz_workers.ports.definition import ReducerContext
     from deuz_workers.ports.tool import ToolContext
@@ -117,6 +119,7 @@ __all__ = [
     "ModelTimeoutError",
     "ModelUnavailableError",
     "Price",
+    "ProducerKey",
     "Reducer",
     "ReducerContext",
     "ResultTimeoutError",
@@ -152,6 +155,7 @@ __all__ = [
     "resume_agent_sync",
     "run_agent",
     "run_agent_sync",
+    "sign_order",
     "tool",
     "tool_from_schema",
 ]
@@ -162,6 +166,7 @@ _HOMES = {
     "app.async_swarm_handle": ("AsyncSwarmHandle",),
     "app.deuz": ("Deuz",),
     "app.handle": ("Handle", "SwarmHandle"),
+    "app.producer_key": ("ProducerKey",),
     "app.reducer": ("Reducer", "reducer"),
     "app.results": ("AgentResult",),
     "app.run_agent": ("resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
@@ -170,6 +175,7 @@ _HOMES = {
     "app.swarm_result": ("SwarmResult",),
     "core.limits": ("Limits",),
     "core.messages": ("ImagePart", "Message", "TextPart"),
+    "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
     "ports.definition": ("ReducerContext",),
     "ports.tool": ("ToolContext",),

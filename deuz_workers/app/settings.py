@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from deuz_workers.app.producer_key import ProducerKey
 from deuz_workers.embedded.urls import broker_url as celery_spelling
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.errors import ConfigurationError
@@ -61,8 +62,14 @@ class Settings(BaseSettings):
     drain_grace_ms: int = Field(120_000, ge=0)
     sweep_interval_ms: Ms = 1_000
     sweep_batch: int = Field(500, ge=1)
-    enqueue: Literal["shut", "unsigned"] = "shut"
-    """Whether workers accept the Celery task `deuz.enqueue`; whoever can write to the broker could then start runs."""
+    enqueue: Literal["shut", "signed", "unsigned"] = "signed"
+    """Which messages `deuz.enqueue` workers accept: none, those signed with one of `producer_keys`, or any, in which case
+    whoever can write to the broker can start runs."""
+    producer_keys: tuple[ProducerKey, ...] = ()
+    """In the environment as a JSON list."""
+    enqueue_max_age_s: int = Field(86_400, ge=1)
+    """Older signatures are refused; shorter than ended runs are kept, whose rows are what makes a message that comes again
+    harmless."""
     remote_control: Literal["inspect", "off"] = "inspect"
     events: bool = True
     """Celery events, which Flower shows."""
@@ -91,6 +98,14 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+    @field_validator("producer_keys")
+    @classmethod
+    def _name_one_key(cls, keys: tuple[ProducerKey, ...]) -> tuple[ProducerKey, ...]:
+        twice = sorted({key.id for key in keys if sum(other.id == key.id for other in keys) > 1})
+        if twice:
+            raise ValueError(f"there is more than one producer key with the id {', '.join(twice)}")
+        return keys
 
     @field_validator("redis_url", "leases_url", "broker_url", mode="before")
     @classmethod

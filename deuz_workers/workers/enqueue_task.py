@@ -6,8 +6,9 @@
 
 The task id is the idempotency key: sending the message again under it starts nothing twice. Until the row exists the message
 is the only copy of the request, and no setting of Redis makes a message lossless, so a sender that must not lose it keeps it
-until the row is there (or writes the row itself: `app.enqueue`). Whoever can write to the broker can send it, which is why the
-door is shut unless `enqueue` says otherwise, and the broker shows the content to whoever can read it.
+until the row is there (or writes the row itself: `app.enqueue`). Whoever can write to the broker can send it, so it is believed
+only when it is signed with a producer key (`core.signature`), and starts only what that key may start. The broker shows the
+content to whoever can read it.
 
 Events: ``enqueue_refused`` (`id`, `error`), ``enqueue_waiting`` (`id`, `error`).
 """
@@ -24,6 +25,8 @@ from celery import Celery
 from celery.exceptions import Reject
 
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.settings import Settings
+from deuz_workers.core.signature import FIELD, read_signature
 from deuz_workers.errors import DeuzError, EnqueueRefusedError, StoreUnavailableError
 from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import Host
@@ -35,6 +38,10 @@ KEYS = frozenset(
 )
 MOMENTS = ("start_at", "deadline", "start_before")
 """Given as ISO 8601 with a zone."""
+DEFAULT_SCOPE = "default"
+"""Of `AsyncClient.enqueue`."""
+CLOCK_SKEW_S = 300
+"""By which the clock of a producer may be ahead."""
 AGAIN_MS = 1_000
 """Between attempts to write the row while the store is away."""
 
@@ -64,7 +71,7 @@ def add_enqueue_task(celery: Celery, host: Host) -> None:
 
 async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> str:
     """Raises what `AsyncClient.enqueue` raises; `StoreUnavailableError` only when the worker drains."""
-    request = check_order(host.app, args, order)
+    request = check_order(host.app, key, args, order)
     told = False
     while True:
         try:
@@ -80,13 +87,16 @@ async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[s
             return handle.run_id
 
 
-def check_order(app: Deuz, args: tuple[Any, ...], order: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments for `AsyncClient.enqueue`. Raises `EnqueueRefusedError` for a shut door and for what the door does not take."""
+def check_order(app: Deuz, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments for `AsyncClient.enqueue`. Raises `EnqueueRefusedError` for what the door does not take.
+
+    Who sent it is found out before anything else of it is looked at.
+    """
     if app.settings.enqueue == "shut":
-        raise EnqueueRefusedError(
-            "the door for messages is shut; set enqueue to 'unsigned' (DEUZ_ENQUEUE) if only trusted code reaches the broker",
-            code="door_shut",
-        )
+        raise EnqueueRefusedError("the door for messages is shut by the setting enqueue (DEUZ_ENQUEUE)", code="door_shut")
+    if app.settings.enqueue == "signed":
+        check_signature(app.settings, app.clock.unix_ms() // 1000, key, order)
+    order = {name: value for name, value in order.items() if name != FIELD}
     if args or not order.keys() <= KEYS:
         raise EnqueueRefusedError(
             f"only these arguments are taken, by name: {', '.join(sorted(KEYS))}", code="unknown_argument"
@@ -95,6 +105,29 @@ def check_order(app: Deuz, args: tuple[Any, ...], order: Mapping[str, Any]) -> d
         raise EnqueueRefusedError("no agent of that name is registered here", code="unknown_agent")
     moments = {name: _moment(order[name]) for name in MOMENTS if order.get(name) is not None}
     return {**order, **moments}
+
+
+def check_signature(settings: Settings, now_s: int, key: str, order: Mapping[str, Any]) -> None:
+    """Raises `EnqueueRefusedError` unless a producer signed this order under this key, not long ago, and may start it."""
+    if not settings.producer_keys:
+        raise EnqueueRefusedError(
+            "no producer key is set here (producer_keys), so no message is believed; enqueue = 'unsigned' believes all",
+            code="door_shut",
+        )
+    signature = read_signature(order.get(FIELD))
+    if signature is None:
+        raise EnqueueRefusedError("the message is not signed; see sign_order", code="unsigned")
+    producer = next((one for one in settings.producer_keys if one.id == signature.key_id), None)
+    if producer is None or not signature.fits(order, task_id=key, secret=producer.secret.get_secret_value()):
+        raise EnqueueRefusedError(
+            "the signature is of no producer key that is set here, or of another message", code="signature"
+        )
+    if not -CLOCK_SKEW_S <= now_s - signature.issued_at <= settings.enqueue_max_age_s:
+        raise EnqueueRefusedError(
+            "the signature is too old, or its time is to come; sign the order again", code="signature_age"
+        )
+    if not producer.allows(order.get("scope", DEFAULT_SCOPE), order.get("agent")):
+        raise EnqueueRefusedError("this producer key may not start that agent in that scope", code="not_allowed")
 
 
 def _moment(text: Any) -> datetime:
