@@ -1,13 +1,14 @@
-"""Runs whose connection to the database is cut each time a commit has been applied, before anybody could say so."""
+"""Runs whose connection to the database is cut when a commit has been applied, before anybody could say so."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from typing import Any
 
 from deuz_workers import Agent, Deuz, MockModel, Settings, ToolContext, tool
-from deuz_workers.core.change import Change, Outcome
+from deuz_workers.core.change import Change, Outcome, RevisionConflict
 from deuz_workers.providers.script import call, calls
 from deuz_workers.store import SqlStore
 from deuz_workers.store.postgres import PostgresDialect
@@ -19,17 +20,21 @@ AT_ONCE = 4
 
 
 class Unlucky(SqlStore):
-    """Loses the answer of every commit, until `CUTS` were lost."""
+    """Loses the answers of half of the commits, until `CUTS` were lost."""
 
     def __init__(self, url: str, proxy: CuttingProxy) -> None:
         super().__init__(PostgresDialect(url))
         self._proxy = proxy
+        self._chance = random.Random(7)  # noqa: S311
         self.cuts: list[Cut] = []
+        self.conflicts = 0
 
     async def commit(self, change: Change) -> Outcome:
-        if len(self.cuts) < CUTS:
+        if len(self.cuts) < CUTS and self._chance.random() < 0.5:
             self.cuts.append(self._proxy.cut_after(change.commit_id.hex.encode()))
-        return await super().commit(change)
+        outcome = await super().commit(change)
+        self.conflicts += isinstance(outcome, RevisionConflict)
+        return outcome
 
 
 async def test_no_run_conflicts_with_itself_and_no_effect_is_doubted(migrated_postgres_dsn: str) -> None:
@@ -60,5 +65,6 @@ async def test_no_run_conflicts_with_itself_and_no_effect_is_doubted(migrated_po
         await app.aclose()
         for lost in store.cuts:
             lost.wait()
+    assert store.conflicts == 0
     assert len(paid) == ended * TURNS
     assert set(paid.values()) == {1}
