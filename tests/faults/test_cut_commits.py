@@ -25,7 +25,7 @@ class Unlucky(SqlStore):
     def __init__(self, url: str, proxy: CuttingProxy) -> None:
         super().__init__(PostgresDialect(url))
         self._proxy = proxy
-        self._chance = random.Random(7)  # noqa: S311
+        self._chance = random.Random(7)
         self.cuts: list[Cut] = []
         self.conflicts = 0
 
