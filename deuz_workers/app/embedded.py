@@ -17,6 +17,7 @@ from deuz_workers.app.results import AgentResult, refused, result_of
 from deuz_workers.app.runtime import Runtime
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import FINAL
+from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell
 from deuz_workers.errors import (
     CodecError,
@@ -54,8 +55,12 @@ async def driver(
     `queues`: what it takes beside the runs it is asked to drive, None for all. Raises `MigrationMissingError`,
     `SchemaTooNewError`, `StoreUnavailableError` before anything is taken.
     """
+    if queues is not None:
+        queues = (*queues, *map(quarantine_queue, queues))
     doorbell = LocalDoorbell(queues)
-    settings = replace(app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns))
+    settings = replace(
+        app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns), alone=concurrency == 1
+    )
     runtime = Runtime(app, doorbell, sink=sink, settings=settings)
     await runtime.open()
     app.doorbell.add(doorbell)

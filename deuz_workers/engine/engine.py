@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.history import History
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run import read_run
+from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspicious, quarantine_queue
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gear import Gear
@@ -41,13 +43,16 @@ StepEnd = (
         "nobody",
         "other_build",
         "unreadable",
+        "suspicious",
+        "quarantined",
         "over",
         "unreachable",
         "crashed",
         "refused",
     ]
 )
-"""How a step ended. `over`: the run is somebody else's now; `nobody`: this process does not know its agent."""
+"""How a step ended. `over`: the run is somebody else's now; `nobody`: this process does not know its agent; `suspicious`: the
+run was rung for a process that executes nothing beside it; `quarantined`: it is parked for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +90,17 @@ class Engine:
         for stop in self._stops.values():
             stop.abort_model()
 
-    async def step(self, scope: str, run_id: str) -> StepReport:
+    async def step(self, scope: str, run_id: str, *, alone: bool | None = None) -> StepReport:
         """Look at a run and advance it if there is work and nobody else does.
 
         Never raises for what is wrong with a run or a server: it is logged, and the sweep comes back to it. Everything that
-        the step made due is rung after the lease was given back.
+        the step made due is rung after the lease was given back. `alone`: nothing is executed beside this step; None: as the
+        settings say.
         """
         if self._draining:
             return StepReport("refused")
         try:
-            report = await self._step(scope, run_id)
+            report = await self._step(scope, run_id, self.gear.settings.alone if alone is None else alone)
         except (LeaseStoreUnavailableError, StoreUnavailableError) as error:
             log.warning("step_unreachable run=%s error=%s", run_id, error.code)
             return StepReport("unreachable", error=error)
@@ -102,7 +108,7 @@ class Engine:
             await self.gear.doorbell.ring(report.bells)
         return report
 
-    async def _step(self, scope: str, run_id: str) -> StepReport:
+    async def _step(self, scope: str, run_id: str, alone: bool) -> StepReport:
         gear = self.gear
         key, ttl_ms = run_lease_key(scope, run_id), gear.settings.lease_ttl_ms
         owner = f"{gear.process}#{gear.ids.token()}"
@@ -134,7 +140,7 @@ class Engine:
         faults: list[DeuzError] = []
         again = False
         try:
-            end = await self._work(scope, run_id, claim, hold, stop, bells, faults)
+            end = await self._work(scope, run_id, alone, claim, hold, stop, bells, faults)
         finally:
             self._stops.pop(key, None)
             gear.heartbeat.drop(hold)
@@ -179,6 +185,7 @@ class Engine:
         self,
         scope: str,
         run_id: str,
+        alone: bool,
         lease: Lease,
         hold: Hold,
         stop: Stop,
@@ -197,11 +204,16 @@ class Engine:
             await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
             log.warning("step_without_agent run=%s agent=%s", run_id, head.agent)
             return "nobody"
-        if lease.predecessor == "lapsed" or head.mid_step:
-            attempts = await gear.store.record_unclean_end(head.rid, head.revision, self._back_off_ms(head.attempts))
-            if attempts is None:
+        attempts = head.attempts
+        if lease.predecessor == "lapsed" or (head.mid_step and not await self._was_recorded(head)):
+            taken_over = await self._record_unclean_end(head, head.revision, alone, found="taken over")
+            if taken_over is None:
                 return "over"
+            attempts = taken_over
             log.warning("run_taken_over run=%s revision=%d attempts=%d", run_id, head.revision, attempts)
+        kept_away = await self._keep_away(head, attempts, alone, bells)
+        if kept_away is not None:
+            return kept_away
         try:
             run = read_run(head, loaded.messages, loaded.receipts, remembered)
         except (CheckpointVersionError, CodecError) as error:
@@ -227,13 +239,42 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the worker and its other runs
             log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, _place(error))
             faults.append(error if isinstance(error, DeuzError) else DeuzError(f"the step crashed: {type(error).__name__}"))
-            stored = committer.stored
-            if not stored.is_mid_step:  # else whoever claims the run next counts it as a take-over
-                await gear.store.record_unclean_end(head.rid, stored.envelope.revision, self._back_off_ms(head.attempts))
+            found = f"{type(error).__name__} at {_place(error)}"
+            await self._record_unclean_end(head, committer.stored.envelope.revision, alone, found=found)
             end = "crashed"
         bells.extend(loop.bells)
         await self._after(head, committer, end, bells)
         return end
+
+    async def _record_unclean_end(self, head: Head, revision: int, alone: bool, *, found: str) -> int | None:
+        """The run's ends in a row with this one; None: the run is at another revision."""
+        hands_over = is_suspicious(head.attempts + 1) and not alone  # to a process that need not wait for anything
+        back_off_ms = 0 if hands_over else self._back_off_ms(head.attempts)
+        evidence = {"found": found, "by": self.gear.process, "alone": alone, "revision": revision}
+        body = json.dumps({**evidence, "mid_step": head.mid_step})
+        return await self.gear.store.record_unclean_end(head.rid, revision, back_off_ms, body)
+
+    async def _was_recorded(self, head: Head) -> bool:
+        """The end that left the run in the middle of a turn was counted: by a step that crashed, or handed the run over."""
+        ends = await self.gear.store.unclean_ends(head.scope, head.run_id) if head.attempts else ()
+        return bool(ends) and json.loads(ends[-1].evidence).get("revision") == head.revision
+
+    async def _keep_away(self, head: Head, attempts: int, alone: bool, bells: list[Bell]) -> StepEnd | None:
+        """What becomes of a run whose steps ended unclean too often, before anything of it is decoded; None: go on.
+
+        A cancelled run goes on, if nothing runs beside it: it only ends.
+        """
+        gear = self.gear
+        if is_poisoned(attempts) and await gear.store.park(head.rid, head.revision, QUARANTINE, despite_notes=True):
+            log.error("run_quarantined run=%s agent=%s attempts=%d", head.run_id, head.agent, attempts)
+            if head.swarm_rid is not None:
+                bells.extend(await gear.store.fill_slots(head.swarm_rid))
+            return "quarantined"
+        if is_suspicious(attempts) and not alone:
+            log.warning("run_suspicious run=%s agent=%s attempts=%d", head.run_id, head.agent, attempts)
+            bells.append(replace(bell_of(head), queue=quarantine_queue(head.queue)))
+            return "suspicious"
+        return None
 
     async def _after(self, head: Head, committer: Committer, end: StepEnd, bells: list[Bell]) -> None:
         """Collect what this step made due: its own next step, runs it woke, tasks that got the slot it gave back."""

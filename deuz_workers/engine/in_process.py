@@ -112,6 +112,9 @@ class InProcess:
         self._steps: dict[asyncio.Task[StepReport], Name] = {}
         self._wanted: dict[Name, _Wanted] = {}
         self._refused: dict[Name, DeuzError] = {}
+        self._suspicious: list[Name] = []
+        self._alone: asyncio.Task[StepReport] | None = None
+        """A step beside which nothing is begun."""
         self._look_ms = 0
         """When everything is looked at next, by the monotonic clock."""
 
@@ -165,10 +168,21 @@ class InProcess:
             await self._wind_down()
 
     def _start_steps(self) -> None:
+        """Begin what there is room for; a suspicious run has to wait until nothing else is going on, and then others for it."""
+        if self._alone in self._steps:
+            return
+        if self._suspicious:
+            if not self._steps:
+                self._alone = self._start(self._suspicious.pop(0), alone=True)
+            return
         while len(self._steps) < self._concurrency and (bell := self._doorbell.take()) is not None:
-            task = asyncio.ensure_future(self._engine.step(bell.scope, bell.run_id))
-            task.add_done_callback(lambda _: self._doorbell.rang.set())
-            self._steps[task] = (bell.scope, bell.run_id)
+            self._start((bell.scope, bell.run_id))
+
+    def _start(self, name: Name, *, alone: bool | None = None) -> asyncio.Task[StepReport]:
+        task = asyncio.ensure_future(self._engine.step(*name, alone=alone))
+        task.add_done_callback(lambda _: self._doorbell.rang.set())
+        self._steps[task] = name
+        return task
 
     async def _pause(self) -> None:
         """Until a step has ended, somebody rang, or it is time to look around."""
@@ -192,6 +206,9 @@ class InProcess:
             log.warning("sweep_unreachable error=%s", error.code)
 
     async def _take_report(self, name: Name, report: StepReport) -> None:
+        if report.end == "suspicious" and name not in self._suspicious:
+            self._suspicious.append(name)
+            return
         if name in self._steps.values():
             return  # this step only found that another one of ours is at work on the run
         wanted = self._wanted.get(name)

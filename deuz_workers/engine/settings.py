@@ -13,6 +13,8 @@ class EngineSettings:
     """Past it nobody vouches for a step any more (architecture D8)."""
     step_turns: int = 1
     """Turns that one step may take; more saves the way through the broker and lets other runs wait longer."""
+    alone: bool = True
+    """This process executes nothing beside a step, so that whatever ends it speaks against that step's run."""
     unclean_back_off_ms: int = 1_000
     """Doubled with every unclean end in a row, up to `unclean_back_off_max_ms`."""
     unclean_back_off_max_ms: int = 300_000

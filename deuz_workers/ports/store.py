@@ -152,6 +152,16 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UncleanEnd:
+    """One step that ended without a word. `evidence` is JSON."""
+
+    number: int
+    at_ms: int
+    """When it was found, Unix time in milliseconds by the store's clock."""
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class SwarmCounters:
     """Of the swarm's row: how many tasks may run, have not ended, wait for a slot, have one."""
 
@@ -287,15 +297,22 @@ class RunStore(Protocol):
         """
         ...
 
-    async def record_unclean_end(self, rid: UUID, expected: int, back_off_ms: int) -> int | None:
-        """Raise `attempts` by one and move `due_at` and `sweep_at` on; returns the new count, None if the revision moved."""
+    async def record_unclean_end(self, rid: UUID, expected: int, back_off_ms: int, evidence: str = "{}") -> int | None:
+        """Raise `attempts` by one and move `due_at` and `sweep_at` on; returns the new count, None if the revision moved.
+
+        `evidence` is kept for `unclean_ends`: who found what.
+        """
         ...
 
-    async def park(self, rid: UUID, expected: int, reason: str) -> bool:
+    async def unclean_ends(self, scope: str, run_id: str) -> tuple[UncleanEnd, ...]:
+        """The ends since the run last got on, oldest first."""
+        ...
+
+    async def park(self, rid: UUID, expected: int, reason: str, *, despite_notes: bool = False) -> bool:
         """Take the run out of the schedule without a new revision; a retry, reconcile or cancel note clears it.
 
-        Refused (False) when the revision moved or an input arrived. A swarm task becomes `needs_reconciliation` and gives its
-        slot back in the same statement.
+        Refused (False) when the revision moved or an input arrived; with `despite_notes`, only when that is a cancel. A swarm
+        task becomes `needs_reconciliation` and gives its slot back in the same statement. A retry sets `attempts` to 0.
         """
         ...
 
@@ -314,7 +331,10 @@ class RunStore(Protocol):
         ...
 
     async def sweep(self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None) -> tuple[Bell, ...]:
-        """Take rows whose `sweep_at` has passed and move them `ttl_ms` on; one caller gets a row, others skip it."""
+        """Take rows whose `sweep_at` has passed and move them `ttl_ms` on; one caller gets a row, others skip it.
+
+        A suspicious run is of the quarantine queue of its queue (`core.unclean_ends`), here and in its bell.
+        """
         ...
 
     async def postpone(self, scope: str, run_id: str, in_ms: int) -> None:

@@ -46,9 +46,12 @@ commit_plain, commit_reserve, commit
     refused_reason?``, ``woken`` (bells), ``swarm_open?``. Columns that the smaller ones cannot fill may be absent.
     The numbered rules of all three stand at the top of `sql/postgres/commit.sql`.
 record_unclean_end
-    ``rid expected back_off_ms`` -> ``attempts``; no row when the revision moved. ``due_at = sweep_at = now + back_off``
+    ``rid expected back_off_ms evidence`` -> ``attempts``; no row when the revision moved.
+    ``due_at = sweep_at = now + back_off``
+unclean_ends
+    ``scope run_id`` -> ``number at_ms evidence``, the ends that ``attempts`` counts
 park
-    ``rid expected reason`` -> ``rid``; no row when refused. Clears due_at and sweep_at
+    ``rid expected reason despite_notes`` -> ``rid``; no row when refused. Clears due_at and sweep_at
 add_note
     ``scope run_id kind body note_id ttl_ms`` -> ``rid seq`` and *bell*; no row when there is no such run or it is final
     (a ``retry`` may follow ``failed``). A ``note_id`` that is there already: nothing is written, its row comes back.
@@ -64,8 +67,9 @@ open_items
 bells
     ``rids`` -> *bell* of each that is not final
 sweep
-    ``limit ttl_ms queues?`` -> *bell* of rows that have work, at most ``limit``, oldest first. ``sweep_at = now + ttl``;
-    a row without work gets its due_at instead and is not returned
+    ``limit ttl_ms queues? suspicious suffix`` -> *bell* of rows that have work, at most ``limit``, oldest first. ``sweep_at =
+    now + ttl``; a row without work gets its due_at instead and is not returned. Of a row with ``attempts >= suspicious`` the
+    queue ends with ``suffix``, there and in ``queues``
 postpone
     ``scope run_id in_ms`` -> no rows. Moves a sweep_at that is not null
 journal

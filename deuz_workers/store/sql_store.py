@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemRow, NoteKind, Outcome
+from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, StoreError, StoreUnavailableError
 from deuz_workers.ports.store import (
@@ -29,6 +30,7 @@ from deuz_workers.ports.store import (
     SwarmSnapshot,
     TagCost,
     TaskResult,
+    UncleanEnd,
 )
 from deuz_workers.store.cursor import read_cursor, write_cursor
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Row
@@ -145,12 +147,18 @@ class SqlStore(RunStore):
                 case _:
                     return refusal_of(row)
 
-    async def record_unclean_end(self, rid: UUID, expected: int, back_off_ms: int) -> int | None:
-        rows = await self._fetch("record_unclean_end", {"rid": rid, "expected": expected, "back_off_ms": back_off_ms})
+    async def record_unclean_end(self, rid: UUID, expected: int, back_off_ms: int, evidence: str = "{}") -> int | None:
+        end = {"rid": rid, "expected": expected, "back_off_ms": back_off_ms, "evidence": evidence}
+        rows = await self._fetch("record_unclean_end", end)
         return rows[0]["attempts"] if rows else None
 
-    async def park(self, rid: UUID, expected: int, reason: str) -> bool:
-        return bool(await self._fetch("park", {"rid": rid, "expected": expected, "reason": reason}))
+    async def unclean_ends(self, scope: str, run_id: str) -> tuple[UncleanEnd, ...]:
+        rows = await self._fetch("unclean_ends", {"scope": scope, "run_id": run_id})
+        return tuple(UncleanEnd(**row) for row in rows)
+
+    async def park(self, rid: UUID, expected: int, reason: str, *, despite_notes: bool = False) -> bool:
+        asked = {"rid": rid, "expected": expected, "reason": reason, "despite_notes": despite_notes}
+        return bool(await self._fetch("park", asked))
 
     async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:
         note = {"scope": scope, "run_id": run_id, "kind": kind, "body": body, "note_id": uuid4(), "ttl_ms": self.ring_ms}
@@ -179,7 +187,13 @@ class SqlStore(RunStore):
         return tuple(map(item_of, await self._fetch("open_items", {"scope": scope, "run_id": run_id})))
 
     async def sweep(self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None) -> tuple[Bell, ...]:
-        params = {"limit": limit, "ttl_ms": ttl_ms, "queues": None if queues is None else list(queues)}
+        params = {
+            "limit": limit,
+            "ttl_ms": ttl_ms,
+            "queues": None if queues is None else list(queues),
+            "suspicious": SUSPICIOUS_ENDS,
+            "suffix": SUFFIX,
+        }
         return tuple(map(bell_of, await self._fetch("sweep", params)))
 
     async def postpone(self, scope: str, run_id: str, in_ms: int) -> None:

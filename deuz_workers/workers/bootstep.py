@@ -7,8 +7,10 @@ from typing import Any
 from celery import bootsteps, signals
 from celery.concurrency import prefork, solo, thread
 
-from deuz_workers.app.bell import local_queue
+from deuz_workers.app.bell import broker_queue, local_queue
+from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.errors import UnsupportedPoolError
+from deuz_workers.workers.celery_settings import direct_queue
 from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import host_of
 
@@ -27,7 +29,12 @@ class Duties(bootsteps.StartStopStep):
         check_pool(worker.pool_cls)
         host = host_of(worker.app)
         _ = host.app
-        host.queues = tuple(local_queue(name) for name in worker.app.amqp.queues.consume_from)
+        queues = worker.app.amqp.queues
+        host.queues = tuple(local_queue(name) for name in queues.consume_from)
+        host.alone = not issubclass(worker.pool_cls, thread.TaskPool) or worker.concurrency == 1
+        if host.alone:  # it needs no companion for runs that have to be executed alone
+            for name in map(quarantine_queue, host.queues):
+                queues.select_add(direct_queue(broker_queue(name)))
         self._is_prefork = issubclass(worker.pool_cls, prefork.TaskPool)
 
         def child_started(**_: Any) -> None:

@@ -46,8 +46,7 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         "accept_content": ["json"],
         "task_serializer": "json",
         "event_serializer": "json",
-        # Messages at the default exchange name their queue themselves: no binding that a flushed Redis would forget.
-        "task_queues": [Queue(name, Exchange("", type="direct"), routing_key=name) for name in queues],
+        "task_queues": list(map(direct_queue, queues)),
         "task_default_queue": queues[0],
         "task_default_exchange": "",
         "task_default_routing_key": queues[0],
@@ -68,6 +67,11 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         "worker_hijack_root_logger": False,
         "worker_redirect_stdouts": False,
     }
+
+
+def direct_queue(name: str) -> Queue:
+    """Messages at the default exchange name their queue themselves: no binding that a flushed Redis would forget."""
+    return Queue(name, Exchange("", type="direct"), routing_key=name)
 
 
 def concurrency_of(settings: Settings) -> int:

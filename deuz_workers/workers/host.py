@@ -20,6 +20,8 @@ class Host:
         self.flag = DrainFlag()
         self.queues: tuple[str, ...] = ()
         """What this worker takes from."""
+        self.alone = True
+        """Each of its processes executes one step at a time."""
         self.dropped: Counter[str] = Counter()
         """Messages that were refused, by reason, in the process that consumes."""
         self._load = load
@@ -38,7 +40,9 @@ class Host:
         process = self._processes.get(os.getpid())
         if process is None:
             self._processes.clear()  # a parent's, after a fork: its threads are not here
-            process = self._processes[os.getpid()] = WorkerProcess(self.app, self.flag, queues=self.queues, is_child=is_child)
+            process = self._processes[os.getpid()] = WorkerProcess(
+                self.app, self.flag, queues=self.queues, alone=self.alone, is_child=is_child
+            )
             process.start()
         return process
 

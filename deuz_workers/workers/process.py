@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from deuz_workers.app.deuz import Deuz
@@ -19,6 +20,7 @@ from deuz_workers.app.runtime import Runtime
 from deuz_workers.core.change import Bell
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.errors import DeuzError
+from deuz_workers.workers.companion import Companion, end_with_worker
 from deuz_workers.workers.drain import DrainFlag, Urgency
 from deuz_workers.workers.sweeper import Sweeper
 from deuz_workers.workers.wedge import WedgeWatch
@@ -40,12 +42,14 @@ log = logging.getLogger(__name__)
 class WorkerProcess:
     """Made after the fork. Steps may come from any thread but the loop's; they wait until the store is open."""
 
-    def __init__(self, app: Deuz, flag: DrainFlag, *, queues: Sequence[str], is_child: bool = False) -> None:
-        """`queues`: what it takes from. `is_child`: a prefork child, which its parent replaces when it ends."""
+    def __init__(self, app: Deuz, flag: DrainFlag, *, queues: Sequence[str], alone: bool, is_child: bool = False) -> None:
+        """`queues`: what it takes from. `alone`: one step at a time. `is_child`: a prefork child, which its parent replaces."""
         self.app = app
         self._flag = flag
         self._queues = queues
         self._is_child = is_child
+        self._alone = alone
+        self._companion = None if alone else Companion(queues, grace_ms=app.settings.drain_grace_ms)
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
         self._duties: list[asyncio.Task[None]] = []
@@ -67,10 +71,14 @@ class WorkerProcess:
         with contextlib.suppress(Exception):  # it ends anyway; what did not close in order is closed by the system
             LOOP.run(self._stop())
         LOOP.stop()
+        if self._companion is not None:
+            self._companion.stop()
 
     async def _start(self) -> None:
         self._ready = asyncio.Event()
-        self._runtime = runtime = Runtime(self.app, self.app.doorbell)
+        self._runtime = runtime = Runtime(
+            self.app, self.app.doorbell, settings=replace(self.app.settings.engine, alone=self._alone)
+        )
         WedgeWatch(runtime, grace_ms=self.app.settings.drain_grace_ms, is_child=self._is_child).start()
         settings = self.app.settings
         sweeper = Sweeper(
@@ -79,6 +87,7 @@ class WorkerProcess:
             self.app.doorbell.waiting,
             interval_ms=settings.sweep_interval_ms,
             window=settings.sweep_batch,
+            on_suspicious=None if self._companion is None else self._companion.ensure,
         )
         self._duties = [
             asyncio.create_task(self._watch(runtime), name="deuz-watch"),
@@ -104,6 +113,8 @@ class WorkerProcess:
         async def look() -> StepReport:
             assert self._runtime is not None
             report = await self._runtime.engine.step(bell.scope, bell.run_id)
+            if report.end == "suspicious" and self._companion is not None:
+                await self._companion.ensure()
             if report.end == "refused":
                 await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
                 await self.app.doorbell.ring((bell,))
@@ -123,6 +134,7 @@ class WorkerProcess:
         grace_ends_ms: int | None = None
         hurried = False
         while True:
+            end_with_worker()
             urgency = self._flag.urgency
             if urgency >= Urgency.DRAIN and grace_ends_ms is None:
                 grace_ends_ms = clock.monotonic_ms() + self.app.settings.drain_grace_ms

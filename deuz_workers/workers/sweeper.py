@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.sweep import sweep_pass
 from deuz_workers.errors import DeuzError
@@ -36,13 +37,18 @@ class Sweeper:
         *,
         interval_ms: int,
         window: int,
+        on_suspicious: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`waiting`: doorbells that are in a queue, None if nobody knows. `window`: how many the sweep lets it have."""
+        """`waiting`: doorbells that are in a queue, None if nobody knows. `window`: how many the sweep lets it have.
+
+        `on_suspicious`: called when runs were rung that have to be executed alone.
+        """
         self._gear = gear
         self._queues = queues
         self._waiting = waiting
         self._interval_ms = interval_ms
         self._window = window
+        self._on_suspicious = on_suspicious
         self._outage = False
 
     async def run(self) -> None:
@@ -64,9 +70,9 @@ class Sweeper:
             await self._gear.clock.sleep_ms(self._interval_ms)
 
     async def sweep(self, queue: str) -> int:
-        """Ring what is due in `queue`, unless another process did within the interval; returns how many were rung.
+        """Ring what is due in `queue` and its quarantine queue, unless another process did within the interval.
 
-        Raises what store and leases raise.
+        Returns how many were rung. Raises what store and leases raise.
         """
         # Its lease is never given back: it lapses when the next pass is due, and whoever comes first then has it. `force`: a
         # memory that knows no earlier pass may let two run, which costs a look at some rows.
@@ -77,4 +83,8 @@ class Sweeper:
         waiting = await self._waiting(queue)
         if waiting is None or waiting >= FULL_WINDOWS * self._window:
             return 0  # what cannot be rung now would only be looked at later for it
-        return len(await sweep_pass(gear, [queue], batch=max(LEAST, self._window - waiting)))
+        alone = quarantine_queue(queue)
+        rung = await sweep_pass(gear, list({queue, alone}), batch=max(LEAST, self._window - waiting))
+        if self._on_suspicious is not None and any(bell.queue == alone for bell in rung):
+            await self._on_suspicious()
+        return len(rung)

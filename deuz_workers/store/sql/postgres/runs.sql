@@ -166,17 +166,30 @@ ended as (
                      (select d.deadline_at from run_head d where d.rid = %(rid)s::uuid and d.deadline_at > c.now)) as next_at
     ) n
     where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint
-    returning h.attempts
+    returning h.rid, h.attempts
+),
+kept as (
+    insert into unclean_end (rid, number, at, evidence)
+    select e.rid, e.attempts, c.now, %(evidence)s::text from ended e, clock c
+    on conflict (rid, number) do update set at = excluded.at, evidence = excluded.evidence
 )
 select attempts from ended;
 
+-- name: unclean_ends
+-- Those of the row of ends that goes on.
+select e.number, floor(extract(epoch from e.at) * 1000)::bigint as at_ms, e.evidence
+from run_head h join unclean_end e on e.rid = h.rid and e.number <= h.attempts
+where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text
+order by e.number;
+
 -- name: park
--- Head, task, swarm row: the order of locks. Refused when the revision moved or an input is unseen.
+-- Head, task, swarm row: the order of locks. Refused when the revision moved or an input is unseen (`despite_notes`: a cancel).
 with
 -- include: clock
 locked as materialized (
     select h.rid, h.swarm_rid, h.task_id from run_head h
-    where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint and h.wake_seq = h.seen_seq
+    where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint
+      and (h.wake_seq = h.seen_seq or (%(despite_notes)s::boolean and h.cancel_seq <= h.seen_seq))
     for no key update
 ),
 task as materialized (
@@ -243,7 +256,8 @@ woken as (
         cancel_seq = case when %(kind)s::text = 'cancel' then h.wake_seq + 1 else h.cancel_seq end,
         due_at     = case when u.unparks then c.now else h.due_at end,
         sweep_at   = case when u.unparks or h.parked is null then least(h.sweep_at, c.later) end,
-        parked     = case when not u.unparks then h.parked end
+        parked     = case when not u.unparks then h.parked end,
+        attempts   = case when u.unparks and %(kind)s::text = 'retry' then 0 else h.attempts end
     from locked l, clock c,
          lateral (select l.parked is not null and %(kind)s::text in ('retry', 'reconcile', 'cancel') as unparks) u
     where h.rid = l.rid and not exists (select 1 from before)
@@ -329,7 +343,8 @@ from run_head
 where rid = any (%(rids)s::uuid[]) and status not in ('completed', 'stopped', 'failed');
 
 -- name: sweep
--- Takes rows that nobody else is taking. A row whose sweep_at passed and that has no work goes back to its due_at.
+-- Takes rows that nobody else is taking. A row whose sweep_at passed and that has no work goes back to its due_at. A run whose
+-- steps ended unclean `suspicious` times in a row belongs to the quarantine queue of its queue.
 with
 -- include: clock_and_ttl
 taken as materialized (
@@ -337,7 +352,8 @@ taken as materialized (
            h.parked is null and (coalesce(h.due_at <= (select now from clock), false) or h.wake_seq > h.seen_seq) as has_work
     from run_head h
     where h.sweep_at <= (select now from clock)
-      and (%(queues)s::text[] is null or h.queue = any (%(queues)s::text[]))
+      and (%(queues)s::text[] is null
+           or h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end = any (%(queues)s::text[]))
     order by h.sweep_at
     limit %(limit)s::bigint
     for no key update skip locked
@@ -346,7 +362,8 @@ moved as (
     update run_head h set sweep_at = case when t.has_work then c.later when h.parked is null then h.due_at end
     from taken t, clock c
     where h.rid = t.rid
-    returning h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent, t.has_work, t.old_sweep_at
+    returning h.scope, h.run_id, h.revision, h.priority, h.agent, t.has_work, t.old_sweep_at,
+              h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end as queue
 )
 select scope, run_id, queue, revision, priority, agent from moved where has_work order by old_sweep_at;
 

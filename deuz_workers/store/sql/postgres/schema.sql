@@ -101,6 +101,14 @@ create table journal (
     primary key (rid, seq)
 );
 
+create table unclean_end (                                 -- the newest ones in a row of a run, as evidence
+    rid      uuid        not null,
+    number   integer     not null,                         -- what it raised `attempts` to
+    at       timestamptz not null,
+    evidence text        not null,
+    primary key (rid, number)
+);
+
 create table inbox (
     rid     uuid   not null,
     seq     bigint not null,                               -- the number that its writer raised wake_seq to

@@ -23,7 +23,8 @@ update run_head as h set
     sweep_at_ms = case
         when h.parked is not null and :kind not in ('retry', 'reconcile', 'cancel') then null
         else min(coalesce(h.sweep_at_ms, :now_ms + :ttl_ms), :now_ms + :ttl_ms) end,
-    parked      = case when :kind in ('retry', 'reconcile', 'cancel') then null else h.parked end
+    parked      = case when :kind in ('retry', 'reconcile', 'cancel') then null else h.parked end,
+    attempts    = case when h.parked is not null and :kind = 'retry' then 0 else h.attempts end
 where h.rid = :rid
 returning wake_seq as seq, scope, run_id, queue, revision, priority, agent
 

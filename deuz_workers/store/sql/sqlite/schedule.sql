@@ -8,9 +8,10 @@
 select h.rid, h.due_at_ms,
 -- include: has_work
     as has_work,
--- include: bell_columns
+    h.scope, h.run_id, h.queue || iif(h.attempts >= :suspicious, :suffix, '') as queue, h.revision, h.priority, h.agent
 from run_head h
-where h.sweep_at_ms <= :now_ms and (:queues is null or h.queue in (select value from json_each(:queues)))
+where h.sweep_at_ms <= :now_ms
+  and (:queues is null or h.queue || iif(h.attempts >= :suspicious, :suffix, '') in (select value from json_each(:queues)))
 order by h.sweep_at_ms
 limit :limit
 
@@ -34,9 +35,20 @@ from (
 where h.rid = :rid and h.revision = :expected
 returning attempts
 
+-- name: keep_unclean_end
+insert into unclean_end (rid, number, at_ms, evidence) values (:rid, :number, :now_ms, :evidence)
+on conflict (rid, number) do update set at_ms = excluded.at_ms, evidence = excluded.evidence
+
+-- name: unclean_ends
+select e.number, e.at_ms, e.evidence
+from run_head h join unclean_end e on e.rid = h.rid and e.number <= h.attempts
+where h.run_id = :run_id and h.scope = :scope
+order by e.number
+
 -- name: park
 update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null
-where h.rid = :rid and h.revision = :expected and h.wake_seq = h.seen_seq
+where h.rid = :rid and h.revision = :expected
+  and (h.wake_seq = h.seen_seq or (:despite_notes and h.cancel_seq <= h.seen_seq))
 returning rid, swarm_rid, task_id
 
 -- name: list_runs

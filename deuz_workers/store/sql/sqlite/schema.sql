@@ -95,6 +95,14 @@ create table journal (
     primary key (rid, seq)
 ) strict, without rowid;
 
+create table unclean_end (                          -- the newest ones in a row of a run, as evidence
+    rid      blob    not null,
+    number   integer not null,                      -- what it raised `attempts` to
+    at_ms    integer not null,
+    evidence text    not null,
+    primary key (rid, number)
+) strict, without rowid;
+
 create table inbox (
     rid     blob    not null,
     seq     integer not null,                       -- the number that the note raised wake_seq to

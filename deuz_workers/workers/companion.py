@@ -1,0 +1,93 @@
+"""The process beside a worker in which runs are executed one at a time whose steps ended unclean (architecture D15).
+
+A worker of the pool `threads` has many runs in one process, so a run that kills it must not be tried there again. Its companion
+is started when there is such a run, takes nothing but the quarantine queues of its worker, and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from deuz_workers.core.unclean_ends import quarantine_queue
+
+PARENT_VARIABLE: Final = "DEUZ_COMPANION_OF"
+"""Process id of the worker that a companion ends with."""
+APART_S = 1.0
+"""Between two starts of a companion that does not stay."""
+END_PATIENCE_S = 5.0
+"""Beyond the grace period of a drain."""
+
+log = logging.getLogger(__name__)
+
+
+class Companion:
+    """Of one worker. Events: ``companion_started`` (`pid`), ``quarantine_unattended`` (once)."""
+
+    def __init__(self, queues: Sequence[str], *, grace_ms: int) -> None:
+        """`queues`: of the worker. `grace_ms`: how long its drain may take."""
+        self._queues = [quarantine_queue(name) for name in queues]
+        self._grace_s = grace_ms / 1000 + END_PATIENCE_S
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = -APART_S
+        self._told = False
+        self._ended = False
+
+    async def ensure(self) -> None:
+        """It runs, or cannot be started here, which is logged."""
+        await asyncio.to_thread(self._ensure)
+
+    def stop(self) -> None:
+        """It has drained and ended, and none is started any more."""
+        with self._lock:
+            self._ended = True
+            process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self._grace_s)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+    def _ensure(self) -> None:
+        with self._lock:
+            if self._ended or (self._process is not None and self._process.poll() is None):
+                return
+            if time.monotonic() - self._started_s < APART_S:
+                return
+            if not os.environ.get("DEUZ_APP"):
+                if not self._told:
+                    log.error("quarantine_unattended queues=%s", ",".join(self._queues))
+                self._told = True
+                return
+            self._started_s = time.monotonic()
+            command = [sys.executable, "-m", "deuz_workers.cli", "worker", "--pool", "solo", "--concurrency", "1"]
+            name = f"quarantine-{os.getpid()}@%h"
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, with names of queues
+                [*command, "--queues", ",".join(self._queues), "--name", name],
+                env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+            )
+            log.warning("companion_started pid=%d queues=%s", self._process.pid, ",".join(self._queues))
+
+
+def end_with_worker() -> bool:
+    """In a companion: drain if its worker is gone. True if that was asked for just now."""
+    parent = os.environ.get(PARENT_VARIABLE)
+    if parent is None or os.getppid() == int(parent):
+        return False
+    del os.environ[PARENT_VARIABLE]
+    os.kill(os.getpid(), signal.SIGTERM)
+    return True
