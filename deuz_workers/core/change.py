@@ -80,12 +80,12 @@ class Head:
     @property
     def has_work(self) -> bool:
         """Not parked, and due or with unseen inputs; of a task without a slot, nothing but to end it."""
-        if self.waits_for_slot and not self._is_to_end:
+        if self.waits_for_slot and not self.is_to_end:
             return False
         return self.parked is None and ((self.due_in_ms is not None and self.due_in_ms <= 0) or self.wake_seq > self.seen_seq)
 
     @property
-    def _is_to_end(self) -> bool:
+    def is_to_end(self) -> bool:
         """A cancel is unseen, or a time is over."""
         late = self.start_before_in_ms if self.status == "queued" else None
         return self.cancel_seq > self.seen_seq or any(left is not None and left <= 0 for left in (late, self.deadline_in_ms))

@@ -27,6 +27,8 @@ class NotesFolded:
     """Interrupted calls that somebody allowed to run once more."""
     outcomes: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_OUTCOMES)
     """Outcomes that somebody found out, by call id: `output`, and `is_error` where it is the error's text."""
+    unreadable: tuple[tuple[int, str], ...] = ()
+    """Place and kind of notes that nobody can read."""
 
 
 @dataclass(frozen=True, slots=True)

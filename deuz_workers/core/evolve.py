@@ -96,6 +96,8 @@ def _fold(draft: Draft, event: Event) -> None:
 
 def _fold_notes(draft: Draft, event: NotesFolded) -> None:
     draft.change(seen_seq=event.seen_seq)
+    for place, kind in event.unreadable:
+        draft.journal("run.note_unreadable", place=place, note=kind)
     if draft.status == "suspended" and not event.cancelled:
         draft.due_in_ms = None
     if event.cancelled and not draft.value("cancelled"):

@@ -200,7 +200,7 @@ class Engine:
         if not head.has_work:
             return "idle"
         definition = self._definition(head)
-        if definition is None and head.kind != "swarm":
+        if definition is None and head.kind != "swarm" and not head.is_to_end:
             await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
             log.warning("step_without_agent run=%s agent=%s", run_id, head.agent)
             return "nobody"
@@ -222,6 +222,8 @@ class Engine:
             faults.append(error)
             return "unreadable"
         if isinstance(definition, AgentDefinition) and not self._bindings.match(run.envelope.binding, definition):
+            definition = None
+        if definition is None and head.kind != "swarm" and not head.is_to_end:
             await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
             log.warning("binding_changed run=%s agent=%s", run_id, head.agent)
             return "other_build"
@@ -282,7 +284,7 @@ class Engine:
         if end == "over":
             self.gear.histories.forget(head.scope, head.run_id)
         else:
-            self.gear.histories.keep(run)
+            self.gear.histories.keep(committer.stored)
         for applied in committer.applied:
             bells.extend(applied.woken)
         last = committer.applied[-1] if committer.applied else None

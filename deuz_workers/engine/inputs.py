@@ -19,45 +19,46 @@ from deuz_workers.ports.store import RunStore, TaskResult
 def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
     """One event for all inputs up to place `wake_seq`; `notes` are those that left a row, in order of their places.
 
-    Raises `CodecError` for a note that cannot be read.
+    A note that cannot be read is named in the event and left out, so that a cancel behind it is heard; its row stays.
     """
     cancelled = False
     messages: list[Message] = []
     retry: set[str] = set()
     outcomes: dict[str, Mapping[str, object]] = {}
+    unreadable: list[tuple[int, str]] = []
     for note in notes:
-        body = decode(note.body)
-        record = cast(Mapping[str, object], body) if isinstance(body, Mapping) else {}
-        match note.kind:
-            case "cancel":
-                cancelled = True
-            case "message":
-                messages.append(message_from_record(record.get("message")))
-            case "retry":
-                retry.update(_texts(note, record.get("tool_call_ids", ())))
-            case "reconcile":
-                outcomes.update(_outcomes(note, record.get("results", {})))
-            case "child":
-                pass
-    return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes)
+        try:
+            match note.kind:
+                case "cancel":
+                    cancelled = True
+                case "message":
+                    messages.append(message_from_record(_record(note).get("message")))
+                case "retry":
+                    retry.update(_texts(_record(note).get("tool_call_ids", ())))
+                case "reconcile":
+                    outcomes.update(_outcomes(_record(note).get("results", {})))
+                case "child":
+                    pass
+        except CodecError:
+            unreadable.append((note.seq, note.kind))
+    return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes, tuple(unreadable))
 
 
-def _texts(note: NoteRow, value: object) -> Sequence[str]:
+def _record(note: NoteRow) -> Mapping[str, object]:
+    body = decode(note.body)
+    return cast(Mapping[str, object], body) if isinstance(body, Mapping) else {}
+
+
+def _texts(value: object) -> Sequence[str]:
     if isinstance(value, list | tuple) and all(isinstance(text, str) for text in cast(Sequence[object], value)):
         return cast(Sequence[str], value)
-    raise _unreadable(note)
+    raise CodecError("the note holds no list of texts")
 
 
-def _outcomes(note: NoteRow, value: object) -> Mapping[str, Mapping[str, object]]:
+def _outcomes(value: object) -> Mapping[str, Mapping[str, object]]:
     if isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in cast(Mapping[object, object], value).values()):
         return cast(Mapping[str, Mapping[str, object]], value)
-    raise _unreadable(note)
-
-
-def _unreadable(note: NoteRow) -> CodecError:
-    return CodecError(
-        f"inbox note {note.seq} of kind {note.kind!r} is not one that deuz_workers wrote; nothing of it was taken in"
-    )
+    raise CodecError("the note holds no outcomes by call")
 
 
 def verdicts_of(items: Sequence[ItemRow]) -> dict[str, Mapping[str, object]]:

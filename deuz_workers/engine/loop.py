@@ -66,7 +66,7 @@ class Loop:
     gear: Gear
     head: Head
     definition: AgentDefinition | ReducerDefinition | None
-    """None for a swarm."""
+    """None for a swarm, and for a run that has to end where nobody knows its agent."""
     committer: Committer
     bindings: Bindings
     stop: Stop
@@ -104,6 +104,8 @@ class Loop:
                     await self._fold_notes()
                 run = self.run
                 effect = self._ending_by_time(run) or decide(run)
+                if self.definition is None and not isinstance(effect, Finish | Nothing | ConductSwarm):
+                    raise StepOver("nobody here knows the agent, and the run does not end")
                 if run.due_in_ms and not isinstance(effect, Finish | Nothing):
                     await self._commit()
                     return "waiting"

@@ -26,7 +26,7 @@ from deuz_workers.engine.system_clock import SystemIds
 from deuz_workers.leases.sqlite import SqliteLeases
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest, OnText
-from deuz_workers.ports.store import NewRun
+from deuz_workers.ports.store import NewRun, When
 from deuz_workers.ports.tool import Tool, ToolContext
 from deuz_workers.store.sql_store import SqlStore
 from deuz_workers.store.sqlite import SqliteDialect
@@ -73,11 +73,13 @@ class Simulation:
         self.fatal_place: str | None = None
         """The first point whose place begins so is deadly too."""
 
-    async def enqueue(self, agent: str, run_id: str, prompt: str = "go") -> None:
+    async def enqueue(self, agent: str, run_id: str, prompt: str = "go", *, deadline_in_ms: int | None = None) -> None:
         rid = self.ids.rid()
         envelope = AgentRunEnvelope(rid, SCOPE, run_id, "agent", agent, limits=self.agents[agent].limits)
         body = encode(message_to_record(user(prompt)))
-        await self.store.create(NewRun(rid, SCOPE, run_id, "agent", agent, encode_body(envelope), (MessageRow(0, body),)))
+        deadline = None if deadline_in_ms is None else When(in_ms=deadline_in_ms)
+        run = NewRun(rid, SCOPE, run_id, "agent", agent, encode_body(envelope), (MessageRow(0, body),), deadline=deadline)
+        await self.store.create(run)
 
     async def run(self, run_id: str, on_parked: Callable[[Run], Awaitable[None]] | None = None, *, steps: int = 500) -> Run:
         """Step the run, in one process after the other, until it has ended; returns it as stored.
