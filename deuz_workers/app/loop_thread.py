@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Coroutine
@@ -27,6 +28,7 @@ class LoopThread:
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ends_with_interpreter = False
 
     def run(self, coroutine: Coroutine[Any, Any, T], *, outlive: bool = False) -> T:
         """The coroutine's result, awaited on the loop; an interrupt of the waiting thread cancels it.
@@ -72,6 +74,9 @@ class LoopThread:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name="deuz-loop", daemon=True)
                 self._thread.start()
+                if not self._ends_with_interpreter:  # else what waits on the loop is complained of when the interpreter goes
+                    atexit.register(self.stop)
+                    self._ends_with_interpreter = True
             return self._loop
 
 

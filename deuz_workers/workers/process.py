@@ -55,8 +55,11 @@ class WorkerProcess:
         self._duties: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Heartbeat, sweep and the watch over the drain flag have begun or are about to; returns at once."""
-        LOOP.spawn(self._start())
+        """Heartbeat, sweep and the watch over the drain flag have begun; nothing is connected yet.
+
+        Raises `ConfigurationError` for settings that nothing can be made of.
+        """
+        LOOP.run(self._start())
 
     def step(self, bell: Bell) -> StepReport:
         """Look at one run. A step that is refused because of a drain is rung again, for another worker."""

@@ -34,6 +34,7 @@ def run_worker(
     if settings.broker is None:
         return run_plain_worker(app, concurrency=concurrency, queues=queues)
     check_pool(settings.pool)
+    _ = app.leases
     celery = make_celery(app, settings)
     signals.setup_logging.connect(_logging_is_set_up, weak=False)
     worker: Any = celery.Worker(
