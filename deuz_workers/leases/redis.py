@@ -29,7 +29,7 @@ SCHEMES = ("redis", "rediss", "unix", "redis+socket")
 MAX_CONNECTIONS = 4
 """Per process and event loop: a call takes a third of a millisecond, and a hundred processes may share one server."""
 CALL_TIMEOUT_S = 2.0
-"""For every wait on the network. A claim that takes longer is worth less than the sweep's next doorbell."""
+"""For one call, connecting included. A claim that takes longer is worth less than the sweep's next doorbell."""
 RESEND_AFTER_S = 0.05
 """Long enough for a server that restarts on the same machine, short against every TTL."""
 
@@ -48,7 +48,7 @@ class RedisLeases:
         """Raises ConfigurationError when `url` is of another kind."""
         self._url = client_url(url)
         self._script = LeaseScript(prefix, secret)
-        self._clients: dict[int, WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis]] = {}
+        self._pools: dict[int, WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.BlockingConnectionPool]] = {}
 
     def __repr__(self) -> str:
         return "RedisLeases(...)"  # the URL may hold a password
@@ -84,41 +84,40 @@ class RedisLeases:
 
     async def close(self) -> None:
         """The connections of the running event loop are closed; the next call would open new ones."""
-        client = self._clients.get(os.getpid(), WeakKeyDictionary()).pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
+        pool = self._pools.get(os.getpid(), WeakKeyDictionary()).pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.aclose()
 
     async def _ask(self, call: Call) -> tuple[list[Any], bool]:
         """The script's answer, and whether the call was sent twice."""
-        client = self._client()
+        pool = self._pool()
         try:
-            return await _evaluate(client, call), False
+            return await _evaluate(pool, call), False
         except _NOTHING_KNOWN:
             await asyncio.sleep(RESEND_AFTER_S)
         try:
-            return await _evaluate(client, call), True
+            return await _evaluate(pool, call), True
         except _NOTHING_KNOWN as error:
             raise unavailable(error) from None
 
-    def _client(self) -> redis.asyncio.Redis:
-        # A forked child leaves its parent's clients alone and alive: closing one would take its sockets out of the
+    def _pool(self) -> redis.asyncio.BlockingConnectionPool:
+        # A forked child leaves its parent's pools alone and alive: closing one would take its sockets out of the
         # selector that both processes share.
-        mine = self._clients.setdefault(os.getpid(), WeakKeyDictionary())
+        mine = self._pools.setdefault(os.getpid(), WeakKeyDictionary())
         loop = asyncio.get_running_loop()
-        client = mine.get(loop)
-        if client is None:
-            pool = redis.asyncio.BlockingConnectionPool.from_url(
+        pool = mine.get(loop)
+        if pool is None:
+            pool = mine[loop] = redis.asyncio.BlockingConnectionPool.from_url(
                 self._url,
                 max_connections=MAX_CONNECTIONS,
-                timeout=CALL_TIMEOUT_S,
-                socket_timeout=CALL_TIMEOUT_S,
+                timeout=None,  # `_evaluate` limits the whole call
+                socket_timeout=None,
                 socket_connect_timeout=CALL_TIMEOUT_S,
                 retry=AsyncRetry(NoBackoff(), 0),  # `_ask` sends again itself: it has to know that it did
                 protocol=2,
                 decode_responses=True,
             )
-            client = mine[loop] = redis.asyncio.Redis.from_pool(pool)
-        return client
+        return pool
 
 
 class RedisRenewer:
@@ -159,12 +158,25 @@ class RedisRenewer:
             self._client.close()
 
 
-async def _evaluate(client: redis.asyncio.Redis, call: Call) -> list[Any]:
-    try:
-        answer: Any = await client.execute_command("EVALSHA", SHA1, KEYS, *call)
-    except NoScriptError:
-        answer = await client.execute_command("EVAL", SCRIPT, KEYS, *call)
-    return answer
+async def _evaluate(pool: redis.asyncio.BlockingConnectionPool, call: Call) -> list[Any]:
+    """One exchange on a connection of its own; one that ends without an answer closes it, so that no later call reads that.
+
+    What `Redis.execute_command` wraps around it, retries and metrics, would cost more than the exchange.
+    """
+    async with asyncio.timeout(CALL_TIMEOUT_S):
+        connection = await pool.get_connection()
+        try:
+            try:
+                return await _exchange(connection, "EVALSHA", SHA1, call)
+            except NoScriptError:
+                return await _exchange(connection, "EVAL", SCRIPT, call)
+        finally:
+            await pool.release(connection)
+
+
+async def _exchange(connection: Any, name: str, script: str, call: Call) -> list[Any]:
+    await connection.send_command(name, script, KEYS, *call)
+    return await connection.read_response()
 
 
 def client_url(url: str) -> str:
