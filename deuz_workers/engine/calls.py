@@ -134,10 +134,9 @@ class Calls:
         """
         left = {asyncio.ensure_future(self._one(planned)) for planned in running}
         saving: set[asyncio.Task[None]] = set()
-        lost = asyncio.ensure_future(self.stop.until_lost())
         try:
             while left:
-                waited: set[asyncio.Future[Any]] = {*left, *saving, lost}
+                waited: set[asyncio.Future[Any]] = {*left, *saving, self.stop.lost}
                 done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if self.stop.is_lost:
                     raise StepOver("the lease is gone")
@@ -154,7 +153,7 @@ class Calls:
                     return last
             return ()
         finally:
-            for task in (*left, *saving, lost):
+            for task in (*left, *saving):
                 task.add_done_callback(_taken)
                 task.cancel()
 

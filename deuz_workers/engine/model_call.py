@@ -19,7 +19,7 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.stop import Stop
 from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
+from deuz_workers.ports.model import ModelReply, ModelRequest
 
 
 @dataclass(slots=True)
@@ -85,29 +85,20 @@ class ModelCall:
         def on_text(text: str) -> None:
             self.gear.sink.text(envelope.scope, envelope.run_id, self.effect.step, revision, text)
 
-        calling = asyncio.ensure_future(self._call(request, on_text))
-        ending = asyncio.ensure_future(stop.model_must_end())
+        limit = asyncio.timeout(limit_ms / 1000)
         try:
-            await asyncio.wait((calling, ending), return_when=asyncio.FIRST_COMPLETED)
-            return calling.result() if calling.done() else None
-        finally:
-            ending.cancel()
-            if not calling.done():
-                calling.cancel()
-                await asyncio.wait((calling,))
-
-    async def _call(self, request: ModelRequest, on_text: OnText) -> Event:
-        limit_ms = request.timeout_ms or 0
-        try:
-            async with asyncio.timeout(limit_ms / 1000):
-                reply = await self.agent.model.call(request, on_text)
+            async with limit:
+                with stop.may_end(limit):
+                    reply = await self.agent.model.call(request, on_text)
         except ModelError as error:
-            return self._failed(error)
+            event: Event = self._failed(error)
         except TimeoutError:
-            return self._failed(ModelTimeoutError(f"the model call took longer than {limit_ms} ms"))
+            event = self._failed(ModelTimeoutError(f"the model call took longer than {limit_ms} ms"))
         except Exception as error:  # noqa: BLE001 - a model is user code too; whatever it raises ends the call, not the worker
-            return self._failed(ModelResponseError(f"the model client failed: {type(error).__name__}", code="model_client"))
-        return self._replied(reply)
+            event = self._failed(ModelResponseError(f"the model client failed: {type(error).__name__}", code="model_client"))
+        else:
+            event = self._replied(reply)
+        return None if limit.expired() and stop.model_must_end else event
 
     def _replied(self, reply: ModelReply) -> ModelReplied:
         if reply.usage is None:

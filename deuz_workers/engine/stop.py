@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 
 from deuz_workers.errors import Interruption, LeaseLost, RunCancelled
 from deuz_workers.ports.runtime import Clock
@@ -18,12 +19,18 @@ class Stop:
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
         self._signals: set[Signal] = set()
-        self._model_must_end = asyncio.Event()
-        self._lost = asyncio.Event()
-        self.is_lost = False
+        self._model_limit: asyncio.Timeout | None = None
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when the lease is lost."""
+        self.model_must_end = False
+        """A model call in flight is of no more use."""
         self.is_cancelled = False
         """A cancel waits in the inbox."""
         self.is_draining = False
+
+    @property
+    def is_lost(self) -> bool:
+        return self.lost.done()
 
     @property
     def elapsed_ms(self) -> int:
@@ -49,7 +56,7 @@ class Stop:
         """The inbox was read: what the signal pointed at is folded in."""
         self.is_cancelled = False
         if not self.is_lost:
-            self._model_must_end.clear()
+            self.model_must_end = False
 
     def signal(self) -> Signal:
         """A signal for one tool call, set at once if the step is over already."""
@@ -64,22 +71,31 @@ class Stop:
     def forget(self, signal: Signal) -> None:
         self._signals.discard(signal)
 
-    async def model_must_end(self) -> None:
-        """Returns when a model call in flight is of no more use."""
-        await self._model_must_end.wait()
+    @contextlib.contextmanager
+    def may_end(self, limit: asyncio.Timeout) -> Generator[None]:
+        """The time of a model call: `limit` passes at once when the call is of no more use."""
+        self._model_limit = limit
+        if self.model_must_end:
+            self._end_model()
+        try:
+            yield
+        finally:
+            self._model_limit = None
 
-    async def until_lost(self) -> None:
-        await self._lost.wait()
+    def _end_model(self) -> None:
+        self.model_must_end = True
+        if self._model_limit is not None and not self._model_limit.expired():
+            self._model_limit.reschedule(0)
 
     def _lose(self) -> None:
-        self.is_lost = True
-        self._lost.set()
-        self._model_must_end.set()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._end_model()
         self._tell(LeaseLost("the lease is gone"))
 
     def _cancel(self) -> None:
         self.is_cancelled = True
-        self._model_must_end.set()
+        self._end_model()
         self._tell(RunCancelled("the run was cancelled"))
 
     def _drain(self) -> None:
@@ -87,7 +103,7 @@ class Stop:
 
     def _abort_model(self) -> None:
         self.is_draining = True
-        self._model_must_end.set()
+        self._end_model()
 
     def _tell(self, reason: Interruption) -> None:
         for signal in self._signals:
