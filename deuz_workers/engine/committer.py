@@ -69,14 +69,17 @@ class Committer:
         return bool(self.applied) and self.applied[-1].cancel_seq > self.run.envelope.seen_seq
 
     async def commit(self, *events: Event) -> None:
-        """Fold `events` in and return when they are saved.
+        """Fold `events` in and return when they are saved. Raises like `save`."""
+        await self.save(evolve_all(self.run, events))
+
+    async def save(self, run: Run) -> None:
+        """`run`, made by folding events into the one that is held, takes its place; return when it is saved.
 
         Raises `StepOver`; `CancelFirst` or `BudgetRefused`, after which the run is what it was before the call;
         `StoreUnavailableError` when the store stayed away for all of the patience. After a `StepOver` or an unreachable store
         every further commit raises the same.
         """
-        before = self.run
-        self.run = evolve_all(self.run, events)
+        before, self.run = self.run, run
         self._folded += 1
         mine = self._folded
         while self._saved < mine:

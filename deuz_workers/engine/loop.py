@@ -295,7 +295,7 @@ class Loop:
     async def _commit(self, *events: Event) -> None:
         """Save what is carried and `events`. When the commit is refused, what was carried is still carried."""
         if self.carried or events:
-            await self.committer.commit(*self.carried, *events)
+            await self.committer.save(evolve_all(self.run, events))
             self.carried = ()
 
 
