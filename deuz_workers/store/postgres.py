@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, LiteralString, NoReturn, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -40,7 +40,26 @@ _CONTENDED = frozenset({"40001", "40P01", "55P03", "57014"})
 _AWAY = frozenset({"57P03", "25006", "53300"})
 
 _Loop = asyncio.AbstractEventLoop
-_Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
+
+
+class _Connection(psycopg.AsyncConnection[Any]):
+    """Keeps a cursor for every statement: how parameters are written and what columns are called is found out once.
+
+    A cursor holds its last result until the statement is used again.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cursors: dict[bytes, psycopg.AsyncCursor[Row]] = {}
+
+    async def fetch(self, statement: Statement, params: Mapping[str, object]) -> Sequence[Row]:
+        cursor = self._cursors.get(statement.sql)
+        if cursor is None:
+            cursor = self._cursors[statement.sql] = psycopg.AsyncRawCursor(self, row_factory=_same_columns())
+        return await _execute(cursor, statement, params)
+
+
+_Pool = AsyncConnectionPool[_Connection]
 
 
 class PostgresDialect:
@@ -66,12 +85,15 @@ class PostgresDialect:
             pool = await self._pool()
             task = asyncio.current_task()
             cancels = task.cancelling() if task is not None else 0
-            async with pool.connection() as pooled:
+            pooled = await pool.getconn()
+            try:
                 if task is not None and task.cancelling() > cancels:
                     # Before Python 3.12 `asyncio.wait_for`, by which the pool hands out connections, loses a cancellation that
                     # comes together with the connection: a step that was told to end would go on.
                     raise asyncio.CancelledError
-                return await _execute(psycopg.AsyncRawCursor(pooled, row_factory=dict_row), statement, params)
+                return await pooled.fetch(statement, params)
+            finally:
+                await pool.putconn(pooled)
         except PoolTimeout:
             raise StoreUnavailableError(f"no connection to {self.place} within {CONNECT_TIMEOUT_S:g} s") from None
         except psycopg.Error as error:
@@ -123,6 +145,7 @@ class PostgresDialect:
             # A pool that a fork inherited stays where it is: closing it would end the parent's sessions.
             pool = self._pools[key] = _Pool(
                 self._url,
+                connection_class=_Connection,
                 kwargs={
                     "autocommit": True,
                     "prepare_threshold": self._prepare_threshold,
@@ -153,6 +176,18 @@ class PostgresDialect:
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
     register_dumpers(connection.adapters)
+
+
+def _same_columns() -> Callable[[psycopg.AsyncCursor[Any]], Callable[[Sequence[Any]], Row]]:
+    """`dict_row` for a cursor of one statement, whose columns have the same names every time."""
+    make: list[Callable[[Sequence[Any]], Row]] = []
+
+    def row_factory(cursor: psycopg.AsyncCursor[Any]) -> Callable[[Sequence[Any]], Row]:
+        if not make:
+            make.append(dict_row(cursor))
+        return make[0]
+
+    return row_factory
 
 
 async def _execute(cursor: psycopg.AsyncCursor[Row], statement: Statement, params: Mapping[str, object]) -> Sequence[Row]:
