@@ -22,6 +22,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
 from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
+from deuz_workers.leases.marks import Marks
 from deuz_workers.leases.script import KEYS, SCRIPT, SHA1, Call, LeaseScript
 from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 
@@ -47,7 +48,7 @@ class RedisLeases:
     def __init__(self, url: str, *, secret: bytes | None = None, prefix: str = "deuz:") -> None:
         """Raises ConfigurationError when `url` is of another kind."""
         self._url = client_url(url)
-        self._script = LeaseScript(prefix, secret)
+        self._script = LeaseScript(prefix, Marks(secret))
         self._pools: dict[int, WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.BlockingConnectionPool]] = {}
 
     def __repr__(self) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
+from deuz_workers.leases.marks import Marks
 from deuz_workers.ports.leases import Gone, Held, Lease, Peek, Released, Renewed, Young
 
 SCRIPT = Path(__file__).with_name("lease.lua").read_text(encoding="utf-8")
@@ -23,23 +23,19 @@ Call = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LeaseScript:
-    """Builds calls and reads answers; the same for every connection.
-
-    `prefix` begins every key. `secret` signs the revisions that leases carry: without one, none is written and none is
-    believed, because a revision that somebody forged in Redis could park a run.
-    """
+    """Builds calls and reads answers; the same for every connection. `prefix` begins every key."""
 
     prefix: str
-    secret: bytes | None = None
+    marks: Marks
 
     def acquire(self, key: str, owner: str, ttl_ms: int, revision: int, force: bool) -> Call:
-        return self._call(key, "acquire", owner, ttl_ms, self._mark(key, revision), int(force))
+        return self._call(key, "acquire", owner, ttl_ms, self.marks.write(key, revision), int(force))
 
     def acquired(self, answer: Sequence[object], key: str, owner: str, ttl_ms: int, revision: int) -> Lease | Held | Young:
         match answer:
             case [1, int(token), str(epoch), str(predecessor), str(mark)]:
                 how = cast(Literal["none", "lapsed", "mine"], predecessor)
-                return Lease(key, owner, token, epoch, ttl_ms, how, max(revision, self._revision(key, mark)))
+                return Lease(key, owner, token, epoch, ttl_ms, how, max(revision, self.marks.read(key, mark)))
             case [0, "held", int(ms_left), str(holder)]:
                 return Held(ms_left, holder)
             case [0, "young", int(ms_until_old), str(epoch)]:
@@ -48,7 +44,7 @@ class LeaseScript:
                 raise _not_ours("acquire")
 
     def renew(self, lease: Lease) -> Call:
-        mark = self._mark(lease.key, lease.revision_seen)
+        mark = self.marks.write(lease.key, lease.revision_seen)
         return self._call(lease.key, "renew", lease.owner, lease.ttl_ms, mark, lease.token, lease.epoch)
 
     def renewed(self, answer: Sequence[object], lease: Lease) -> Renewed | Gone:
@@ -88,21 +84,6 @@ class LeaseScript:
     def _call(self, key: str, verb: str, *arguments: str | int) -> Call:
         names = (f"lease:{key}", f"lease-cancel:{key}", "lease-epoch", "lease-tokens")
         return (*(self.prefix + name for name in names), verb, secrets.token_hex(8), *arguments)
-
-    def _mark(self, key: str, revision: int) -> str:
-        return "0" if self.secret is None else f"{revision}:{self._signature(self.secret, key, revision)}"
-
-    def _revision(self, key: str, mark: str) -> int:
-        """The revision in a mark; 0 where it is not signed by this pool."""
-        digits, _, signature = mark.partition(":")
-        if self.secret is None or not digits.isdecimal() or not digits.isascii():
-            return 0
-        genuine = self._signature(self.secret, key, int(digits))
-        return int(digits) if hmac.compare_digest(signature.encode(), genuine.encode()) else 0
-
-    @staticmethod
-    def _signature(secret: bytes, key: str, revision: int) -> str:
-        return hmac.new(secret, f"lease\n{key}\n{revision}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def _not_ours(verb: str) -> TypeError:
