@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "providers/http.py": ({"time"}, "Retry-After may be a date, which only wall time can be compared with; never stored"),
     "leases/script.py": ({"secrets"}, "a nonce tells a script that was sent twice from two claims; nothing is ordered by it"),
     "leases/sqlite.py": ({"secrets"}, "the same nonce"),
+    "leases/postgres.py": ({"secrets"}, "the same nonce"),
     "leases/table.py": ({"secrets"}, "the epoch of a lease store only has to differ from every other"),
     "store/sqlite_connection.py": (
         {"time", "random"},

@@ -21,6 +21,10 @@ def store_of(settings: Settings) -> SqlStore:
 
 
 def leases_of(settings: Settings) -> LeaseProvider:
-    """The lease provider that fits the settings. Raises `ConfigurationError`, see `Settings.leases`."""
+    """The lease provider that fits the settings. Raises `ConfigurationError` for a URL that is not understood."""
     secret = settings.secret
-    return open_leases(settings.leases, secret=None if secret is None else secret.get_secret_value().encode())
+    return open_leases(
+        settings.leases,
+        secret=None if secret is None else secret.get_secret_value().encode(),
+        prepare=settings.db_prepare,
+    )

@@ -45,7 +45,7 @@ class Settings(BaseSettings):
 
     redis_url: str | None = Field(None, repr=False)
     leases_url: str | None = Field(None, repr=False)
-    """None: `redis_url`; without Redis an SQLite file beside the database, or memory beside a database in memory."""
+    """None: `redis_url`; without Redis the store's Postgres, a file beside SQLite, or memory beside a database in memory."""
     broker_url: str | None = Field(None, repr=False)
     """Celery's spelling. None: `redis_url`; without either no doorbell is rung and workers find runs by the sweep."""
     secret: SecretStr | None = None
@@ -131,14 +131,12 @@ class Settings(BaseSettings):
 
     @property
     def leases(self) -> str:
-        """URL of the lease provider. Raises `ConfigurationError` for Postgres without Redis or a `leases_url`."""
+        """URL of the lease provider."""
         given = self.leases_url or self.redis_url
         if given is not None:
             return given
         if not self.is_embedded:
-            raise ConfigurationError(
-                "leases need Redis where the database is Postgres: set redis_url (DEUZ_REDIS_URL), or leases_url"
-            )
+            return self.database_url
         if self.database_url.endswith(":memory:"):
             return "memory://"
         return f"{self.database_url}.leases"

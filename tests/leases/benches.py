@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import redis.asyncio
 
-from deuz_workers.leases import RedisLeases, SqliteLeases, memory_leases
+from deuz_workers.leases import PostgresLeases, RedisLeases, SqliteLeases, memory_leases
 from tests.fake_clock import FakeClock
 
 SECRET = b"the pool's key"
@@ -41,6 +43,29 @@ async def redis_bench(url: str, secret: bytes | None = SECRET) -> AsyncGenerator
     leases = RedisLeases(url, secret=secret)
     async with redis.asyncio.Redis.from_url(url, decode_responses=True) as admin:
         yield RedisBench(leases, admin)
+    await leases.close()
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresBench:
+    """A real database with its real clock."""
+
+    leases: PostgresLeases
+    admin: psycopg.AsyncConnection[tuple[Any, ...]]
+    short_ms: int = 20
+
+    async def pass_ms(self, ms: int) -> None:
+        await self.admin.execute("select pg_sleep(%s)", [(ms + 1) / 1000])
+
+    async def forget(self) -> None:
+        await self.admin.execute("truncate lease, lease_cancel, lease_memory")
+
+
+@asynccontextmanager
+async def postgres_bench(url: str, secret: bytes | None = SECRET) -> AsyncGenerator[PostgresBench]:
+    leases = PostgresLeases(url, secret=secret)
+    async with await psycopg.AsyncConnection[tuple[Any, ...]].connect(url, autocommit=True) as admin:
+        yield PostgresBench(leases, admin)
     await leases.close()
 
 

@@ -1,4 +1,4 @@
-"""The lease suite over Redis, an SQLite file and memory, and the requirement rows that its tests check."""
+"""The lease suite over Redis, Postgres, an SQLite file and memory, and the requirement rows that its tests check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deuz_workers.testing.lease_conformance import LeaseBench, LeaseConformance, claim
-from tests.leases.benches import file_bench, memory_bench, redis_bench
+from tests.leases.benches import file_bench, memory_bench, postgres_bench, redis_bench
 
 pytest.mark.spec("LSE-001")(LeaseConformance.test_a_key_has_one_holder)
 pytest.mark.spec("LSE-001")(LeaseConformance.test_one_of_many_simultaneous_claims_wins)
@@ -41,6 +41,24 @@ class TestRedis(Fresh):
     async def bench(self, redis_url: str) -> AsyncGenerator[LeaseBench]:
         async with redis_bench(redis_url) as bench:
             yield bench
+
+
+class TestPostgres(LeaseConformance):
+    @pytest.fixture
+    async def bench(self, migrated_postgres_dsn: str) -> AsyncGenerator[LeaseBench]:
+        async with postgres_bench(migrated_postgres_dsn) as bench:
+            yield bench
+
+    @pytest.mark.spec("LSE-002")
+    async def test_tokens_go_on_after_a_loss_of_memory(self, bench: LeaseBench) -> None:
+        """The first three holders of a key have the tokens 1, 2 and 3, and the one after a loss of memory has 4."""
+        tokens: list[int] = []
+        for owner in ("a", "b", "c"):
+            lease = await claim(bench, owner)
+            tokens.append(lease.token)
+            await bench.leases.release(lease)
+        await bench.forget()
+        assert [*tokens, (await claim(bench, "d")).token] == [1, 2, 3, 4]
 
 
 class TestSqliteFile(Fresh):

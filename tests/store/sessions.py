@@ -45,7 +45,7 @@ class Sessions:
             one = await first(SqlStore(OneSession(self.url, holder)))
             waiting = asyncio.ensure_future(second(self.store))
             try:
-                await self._until_somebody_waits(watcher, waiting)
+                await self.until_somebody_waits(watcher, waiting)
             finally:
                 await holder.commit()
             return one, await asyncio.wait_for(waiting, DEADLINE_S)
@@ -57,7 +57,7 @@ class Sessions:
             return await cursor.fetchall()
 
     @staticmethod
-    async def _until_somebody_waits(watcher: psycopg.AsyncConnection[Any], waiting: asyncio.Future[Any]) -> None:
+    async def until_somebody_waits(watcher: psycopg.AsyncConnection[Any], waiting: asyncio.Future[Any]) -> None:
         give_up = time.monotonic() + DEADLINE_S
         query = (
             "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"

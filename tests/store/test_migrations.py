@@ -33,6 +33,10 @@ CATALOG = (
     from pg_indexes where schemaname = 'public' and tablename <> 'deuz_schema'
     """,
     """
+    select 'kind', c.relname, c.relkind::text, c.relpersistence::text, '', ''
+    from pg_class c where c.relnamespace = 'public'::regnamespace and c.relname !~ '^deuz_schema'
+    """,
+    """
     select 'option', c.relname, unnest(c.reloptions), '', '', ''
     from pg_class c where c.relnamespace = 'public'::regnamespace and c.reloptions is not null
     """,
@@ -40,14 +44,14 @@ CATALOG = (
 
 
 def catalog(url: str) -> list[tuple[Any, ...]]:
-    """Every table, column, constraint, index and storage option, in one order."""
+    """Every table, sequence, column, constraint, index, storage option, and what is logged, in one order."""
     with psycopg.connect(url) as connection:
         found = [row for query in CATALOG for row in connection.execute(cast(Any, query)).fetchall()]
     return sorted(found, key=repr)
 
 
 async def test_all_migrations_make_exactly_the_schema(databases: servers.Databases) -> None:
-    """`schema.sql` and all numbered files give the same tables, columns, constraints, indexes and options."""
+    """`schema.sql` and all numbered files give the same tables, sequences, columns, constraints, indexes and options."""
     schema = files("deuz_workers.store").joinpath("sql", "postgres", "schema.sql").read_text("utf-8")
     with databases.fresh() as migrated, databases.fresh() as described:
         await migrate(migrated)
