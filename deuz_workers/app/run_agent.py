@@ -128,7 +128,4 @@ def application_of(agent: Agent, store: str | RunStore | None, leases: LeaseProv
 def _settings_at(url: str) -> Settings:
     if url == MEMORY:
         return Settings(database_url=MEMORY, redis_url=None, broker_url=None, leases_url="memory://")
-    settings = Settings(database_url=url)
-    if settings.is_embedded or settings.leases_url or settings.redis_url:
-        return settings
-    return Settings(database_url=url, leases_url="memory://")
+    return Settings(database_url=url)

@@ -44,8 +44,8 @@ def worker(
 ) -> None:
     """Execute runs until SIGTERM or Ctrl-C; a second one hurries.
 
-    With a broker this is a Celery worker. Without one (an SQLite database and no Redis) it is a plain process that looks for
-    work itself, and any number of them share the database.
+    With a broker this is a Celery worker. Without one (no Redis) it is a plain process that looks for work itself, and any
+    number of them share the database.
     """
     set_up_logging(loglevel.value, log_config)
     deuz = needed_application(app)

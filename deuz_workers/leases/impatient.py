@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.waiting import wait_selector
 
 T = TypeVar("T")
 
@@ -25,7 +26,8 @@ class Impatient(psycopg.Connection[Any]):
 
     def wait(self, gen: Generator[Any, Any, T], *_: Any, **__: Any) -> T:
         try:
-            return super().wait(_until_silence(gen), interval=self.patience_s)
+            # not psycopg's own choice, which in its versions before 3.3 is silent about silence
+            return wait_selector(_until_silence(gen), self.pgconn.socket, self.patience_s)
         except Silence:
             with suppress(psycopg.Error):
                 self.cancel_safe(timeout=self.patience_s)
@@ -54,7 +56,7 @@ def _until_silence(waits: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
         wanted = next(waits)
         while True:
             ready = yield wanted
-            if not ready:
+            if ready == 0:  # None: psycopg begins to wait anew, for the end of a statement that it cancelled
                 waits.close()
                 raise Silence("no answer")
             wanted = waits.send(ready)

@@ -97,12 +97,13 @@ def test_accounts_in_urls_are_shown_nowhere() -> None:
 
 
 def test_leases_follow_redis_then_the_database() -> None:
-    """Redis where there is one, a file beside an SQLite file, memory beside memory; Postgres alone is refused in words."""
+    """Redis where there is one, else the Postgres of the store, a file beside an SQLite file, memory beside memory."""
     assert Settings(redis_url="redis://r/0").leases == "redis://r/0"
     assert Settings(database_url="sqlite:///a.db").leases == "sqlite:///a.db.leases"
     assert Settings(database_url="sqlite://:memory:").leases == "memory://"
-    with pytest.raises(ConfigurationError, match="DEUZ_REDIS_URL"):
-        _ = Settings(database_url="postgresql://db/x").leases
+    assert Settings(database_url="postgresql://db/x").leases == "postgresql://db/x"
+    assert Settings(database_url="postgresql://db/x", redis_url="redis://r/0").leases == "redis://r/0"
+    assert Settings(redis_url="redis://r/0", leases_url="postgresql://db/leases").leases == "postgresql://db/leases"
 
 
 def test_queues_come_from_the_environment_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
