@@ -30,6 +30,7 @@ SWARMS_LOOKED_AT = 50
 URLS = {
     "store": "database_url (DEUZ_DATABASE_URL)",
     "redis": "redis_url and leases_url (DEUZ_REDIS_URL, DEUZ_LEASES_URL)",
+    "leases": "leases_url (DEUZ_LEASES_URL, else DEUZ_DATABASE_URL)",
     "broker": "broker_url (DEUZ_BROKER_URL, else DEUZ_REDIS_URL)",
 }
 CHECK_S = 10.0
@@ -114,11 +115,20 @@ async def _redis(deuz: Deuz) -> list[Finding]:
     settings = deuz.settings
     urls = [url for url in (settings.leases, settings.broker) if url is not None and url.partition(":")[0] in SCHEMES]
     if not urls:
-        return [Finding("ok", "redis", "not used: leases lie beside the database")]
+        where = "beside the database" if settings.leases.startswith(("sqlite:", "memory:")) else "in Postgres"
+        return [Finding("ok", "redis", f"not used: leases lie {where}")]
     findings: list[Finding] = []
     for url in dict.fromkeys(map(client_url, urls)):
         findings += await _redis_server(url)
     return findings
+
+
+async def _leases(deuz: Deuz) -> list[Finding]:
+    """Whether leases in Postgres have their tables; a Redis server is looked at as such."""
+    if not deuz.settings.leases.startswith(("postgres:", "postgresql:")):
+        return []
+    peek = await deuz.leases.peek("doctor")
+    return [Finding("ok", "leases", f"in Postgres, whose memory of them is {peek.memory_age_ms // 1000} s old")]
 
 
 async def _redis_server(url: str) -> list[Finding]:
@@ -221,6 +231,7 @@ CHECKS: Mapping[str, Callable[[Deuz], Awaitable[list[Finding]]]] = {
     "versions": _versions,
     "store": _store,
     "redis": _redis,
+    "leases": _leases,
     "broker": _broker,
     "pool": _pool,
     "slots": _slots,

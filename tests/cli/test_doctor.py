@@ -50,6 +50,20 @@ def test_a_pool_is_well(deuz: Deuz, monkeypatch: pytest.MonkeyPatch, private_red
     assert "noeviction" in findings(said, "redis")[0]["said"]
 
 
+def test_postgres_alone_is_well(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Redis the leases lie in the store's database; before its migration the finding says what to run."""
+    with EmbeddedPostgres() as postgres:
+        monkeypatch.setenv("DEUZ_DATABASE_URL", postgres.url)
+        [before] = findings(deuz("doctor", "--json"), "leases")
+        deuz("db", "migrate")
+        said = deuz("doctor", "--json")
+    assert before["level"] == "broken"
+    assert "deuz db migrate" in before["said"]
+    assert said.code == Exit.OK, said.out
+    assert "in Postgres" in findings(said, "leases")[0]["said"]
+    assert "in Postgres" in findings(said, "redis")[0]["said"]
+
+
 def test_a_redis_that_evicts_is_broken(
     deuz: Deuz, sqlite_url: str, private_redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

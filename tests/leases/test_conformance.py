@@ -36,6 +36,7 @@ class Fresh(LeaseConformance):
         assert [*tokens, (await claim(bench, "d")).token] == [1, 2, 3, 1]
 
 
+@pytest.mark.spec("LSE-010")
 class TestRedis(Fresh):
     @pytest.fixture
     async def bench(self, redis_url: str) -> AsyncGenerator[LeaseBench]:
@@ -43,6 +44,7 @@ class TestRedis(Fresh):
             yield bench
 
 
+@pytest.mark.spec("LSE-010")
 class TestPostgres(LeaseConformance):
     @pytest.fixture
     async def bench(self, migrated_postgres_dsn: str) -> AsyncGenerator[LeaseBench]:
@@ -61,6 +63,7 @@ class TestPostgres(LeaseConformance):
         assert [*tokens, (await claim(bench, "d")).token] == [1, 2, 3, 4]
 
 
+@pytest.mark.spec("LSE-010")
 class TestSqliteFile(Fresh):
     @pytest.fixture
     async def bench(self, tmp_path: Path) -> AsyncGenerator[LeaseBench]:
@@ -68,6 +71,7 @@ class TestSqliteFile(Fresh):
             yield bench
 
 
+@pytest.mark.spec("LSE-010")
 class TestMemory(Fresh):
     @pytest.fixture
     async def bench(self) -> AsyncGenerator[LeaseBench]:
