@@ -17,6 +17,7 @@ from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
 from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.run import Run, read_run
+from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
@@ -93,6 +94,9 @@ class Simulation:
             run = await self.load(run_id)
             if run.envelope.is_final:
                 return run
+            if head.parked == QUARANTINE:
+                await self.store.add_note(SCOPE, run_id, "retry", "{}")  # a person finds nothing wrong with it
+                continue
             if head.parked is not None:
                 assert on_parked is not None, f"run {run_id} is parked: {head.parked}"
                 await on_parked(run)

@@ -317,7 +317,7 @@ async def test_the_limits_are_those_of_the_agent_that_begins_the_run(world: Worl
 async def test_a_run_of_another_agent_is_refused(world: World) -> None:
     """The error names the agent that the run belongs to."""
     await run_agent(agent(calls(call("pay"))), "hi", store=world.store, run_id="r")
-    await world.store.add_note("default", "r", "cancel", "{}")
+    await world.store.add_note("default", "r", "message", "{}")
     result = await resume_agent(Agent("y", model=MockModel(["ok"])), "r", store=world.store)
     assert (result.error or {})["code"] == "unknown_agent"
     assert "'x'" in str((result.error or {})["message"])

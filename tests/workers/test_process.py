@@ -79,7 +79,7 @@ def test_a_draining_process_hands_doorbells_on(application: Deuz) -> None:
     recorder = Recorder()
     handle = application.enqueue("talker", "hello")
     flag = DrainFlag()
-    process = WorkerProcess(application, flag, queues=["default"])
+    process = WorkerProcess(application, flag, queues=["default"], alone=True)
     application.doorbell.add(recorder)
     flag.ask(Urgency.DRAIN)
     process.start()
@@ -93,7 +93,7 @@ def test_a_draining_process_hands_doorbells_on(application: Deuz) -> None:
 def test_a_process_executes_steps_from_any_thread(application: Deuz) -> None:
     """The caller waits for the report; a second look finds nothing to do."""
     handle = application.enqueue("talker", "hello")
-    process = WorkerProcess(application, DrainFlag(), queues=["default"])
+    process = WorkerProcess(application, DrainFlag(), queues=["default"], alone=True)
     process.start()
     bell = Bell("default", handle.run_id, "default")
     assert [process.step(bell).end, process.step(bell).end] == ["ended", "idle"]
