@@ -14,15 +14,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from deuz_workers.core.unclean_ends import quarantine_queue
+from deuz_workers.ports.runtime import Clock
 
 PARENT_VARIABLE: Final = "DEUZ_COMPANION_OF"
 """Process id of the worker that a companion ends with."""
-APART_S = 1.0
+APART_MS = 1_000
 """Between two starts of a companion that does not stay."""
 END_PATIENCE_S = 5.0
 """Beyond the grace period of a drain."""
@@ -33,13 +33,14 @@ log = logging.getLogger(__name__)
 class Companion:
     """Of one worker. Events: ``companion_started`` (`pid`), ``quarantine_unattended`` (once)."""
 
-    def __init__(self, queues: Sequence[str], *, grace_ms: int) -> None:
+    def __init__(self, queues: Sequence[str], clock: Clock, *, grace_ms: int) -> None:
         """`queues`: of the worker. `grace_ms`: how long its drain may take."""
+        self._clock = clock
         self._queues = [quarantine_queue(name) for name in queues]
         self._grace_s = grace_ms / 1000 + END_PATIENCE_S
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._started_s = -APART_S
+        self._started_ms: int | None = None
         self._told = False
         self._ended = False
 
@@ -65,14 +66,15 @@ class Companion:
         with self._lock:
             if self._ended or (self._process is not None and self._process.poll() is None):
                 return
-            if time.monotonic() - self._started_s < APART_S:
+            now_ms = self._clock.monotonic_ms()
+            if self._started_ms is not None and now_ms - self._started_ms < APART_MS:
                 return
             if not os.environ.get("DEUZ_APP"):
                 if not self._told:
                     log.error("quarantine_unattended queues=%s", ",".join(self._queues))
                 self._told = True
                 return
-            self._started_s = time.monotonic()
+            self._started_ms = now_ms
             command = [sys.executable, "-m", "deuz_workers.cli", "worker", "--pool", "solo", "--concurrency", "1"]
             name = f"quarantine-{os.getpid()}@%h"
             self._process = subprocess.Popen(  # noqa: S603 - our own program, with names of queues

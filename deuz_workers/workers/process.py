@@ -49,7 +49,7 @@ class WorkerProcess:
         self._queues = queues
         self._is_child = is_child
         self._alone = alone
-        self._companion = None if alone else Companion(queues, grace_ms=app.settings.drain_grace_ms)
+        self._companion = None if alone else Companion(queues, app.clock, grace_ms=app.settings.drain_grace_ms)
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
         self._duties: list[asyncio.Task[None]] = []

@@ -83,6 +83,7 @@ async def test_a_crash_in_the_middle_of_a_turn_counts_once() -> None:
 
 
 async def test_a_crash_between_turns_counts_once_too() -> None:
+    """A run that is not in the middle of anything has its crashes counted as well."""
     simulation = Simulation({"a": agent()})
     await simulation.enqueue("a", "r")
     process = broken(simulation)
@@ -198,6 +199,7 @@ async def test_progress_clears_the_suspicion() -> None:
 
 
 async def test_a_cancel_ends_a_run_in_quarantine() -> None:
+    """It needs no retry first."""
     simulation = Simulation({"a": agent()})
     await simulation.enqueue("a", "r")
     head = await head_of(simulation)

@@ -171,6 +171,7 @@ def test_who_is_believed(order: dict[str, Any], given: dict[str, Any], code: str
     "value", [None, 7, "", "v1:shop:1", "v2:shop:1:00", "v1:shop:x:00", "v1:shop:-1:00", "v1:a:1:2:3", ["v1"]]
 )
 def test_what_is_no_signature(value: object) -> None:
+    """Anything but what `sign_order` writes is an unsigned message."""
     with pytest.raises(EnqueueRefusedError) as refused:
         check_signature(SIGNED, NOW, "key", {**ORDER, "signature": value})
     assert refused.value.code == "unsigned"
@@ -186,6 +187,7 @@ def test_a_signature_with_other_letters_is_refused() -> None:
 
 
 def test_two_keys_are_valid_while_one_replaces_the_other() -> None:
+    """Each is found by its id."""
     keys = (*SIGNED.producer_keys, ProducerKey(id="shop-2", secret=SecretStr("b" * 32), scopes=("*",), agents=("*",)))
     both = SIGNED.model_copy(update={"producer_keys": keys})
     assert refusal(ORDER, both) is None
@@ -193,6 +195,7 @@ def test_two_keys_are_valid_while_one_replaces_the_other() -> None:
 
 
 def test_a_shut_door_believes_no_signature_either() -> None:
+    """The setting comes before the keys."""
     app = Deuz([Agent("worker", model=MockModel(["done"]))], settings=SIGNED.model_copy(update={"enqueue": "shut"}))
     signed = sign_order(ORDER, task_id="key", key_id="shop", secret=SECRET, issued_at=int(time.time()))
     with pytest.raises(EnqueueRefusedError) as refused:
