@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import cast
 
+from deuz_workers.core.message_check import check_message
 from deuz_workers.core.messages import (
     ImagePart,
     Message,
@@ -46,12 +47,12 @@ def _user(prompt: Content) -> Message:
     parts = tuple(prompt)
     if not parts or not all(isinstance(part, _PARTS) for part in parts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("prompt is text or a list of parts such as TextPart and ImagePart")
-    return user(parts)
+    return _readable("prompt", user(parts))
 
 
 def _message(place: int, given: GivenMessage) -> Message:
     if isinstance(given, Message):
-        return given
+        return _readable(f"message {place}", given)
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
         raise ConfigurationError(
             f"message {place} is a {type(given).__name__}; pass Message or a mapping with role and content"
@@ -59,9 +60,22 @@ def _message(place: int, given: GivenMessage) -> Message:
     content = given.get("content", given.get("parts"))
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     try:
-        return message_from_record({"role": given.get("role"), "parts": parts})
+        return _readable(f"message {place}", message_from_record({"role": given.get("role"), "parts": parts}))
     except CodecError as error:
         raise ConfigurationError(f"message {place} cannot be understood: {error.message}") from None
+
+
+def _readable(what: str, given: Message) -> Message:
+    """The message, which whoever reads the run will be able to read back."""
+    try:
+        message = check_message(given)
+    except CodecError as error:
+        raise ConfigurationError(f"{what} cannot be understood: {error.message}") from None
+    if any(result.receipt_step is not None for result in message.tool_results):
+        raise ConfigurationError(
+            f"{what} has a result whose text stands in a receipt; give the text itself, without receipt_step"
+        )
+    return message
 
 
 def _check_order(messages: tuple[Message, ...]) -> None:
