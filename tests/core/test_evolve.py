@@ -92,6 +92,25 @@ def test_calls_of_a_turn_get_ids_that_no_other_call_of_the_turn_has() -> None:
     assert len({call_id for call_id, _ in ids}) == 5
 
 
+@pytest.mark.spec("RCP-001")
+@pytest.mark.parametrize(
+    ("given", "echoed"),
+    [("a\0b", None), ("a\ud800", None), ("a\nb", None), ("x" * 129, "x" * 129), ("x" * 12_000, "x" * 12_000), ("ü", "ü")],
+)
+def test_an_id_that_is_no_plain_text_is_replaced(given: str, echoed: str | None) -> None:
+    """It stands in rows, indexes and command lines. What survives the way back is echoed: some servers hide state in ids."""
+    made = identify_calls(Message("assistant", (call("a"), call(given))), 2)
+    assert identify_calls(made, 2) == made
+    assert [(part.call_id, part.provider_call_id) for part in made.tool_uses] == [("a", None), ("s2c2", echoed)]
+
+
+@pytest.mark.spec("RCP-001")
+def test_the_longest_plain_id_is_kept() -> None:
+    """128 characters, any that can be printed."""
+    given = "call:~ " + "x" * 121
+    assert identify_calls(Message("assistant", (call(given),)), 2).tool_uses[0].call_id == given
+
+
 def test_an_id_that_comes_back_in_a_later_turn_has_a_receipt_of_its_own() -> None:
     """Receipts are keyed by turn and id, so an earlier result is never picked up."""
     run = after(queued(), opened(), replied(call("c")), *ran("c", 1), TurnAnswered({"c": "1"}), opened(), replied(call("c")))
