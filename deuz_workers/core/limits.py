@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MAX_RETRY_AFTER_MS = 3_600_000
+"""What a provider may ask a run to wait: an hour, the longest window that rate limits are counted in short of a day's quota.
+Who asks for more sends a moment instead of a time, or has a clock that is wrong; a run that slept for it would look lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

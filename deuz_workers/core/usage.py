@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MAX_TOKENS = 10**12
+"""Of one call; no model comes near, and the sums of a million such calls fit the 64 bits of a column."""
+MAX_COST_MICROS = 10**12
+"""Of one call: a million dollars."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -14,7 +14,7 @@ from deuz_workers.core.events import Event
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.receipts import MISSING
 from deuz_workers.core.run import Run, saved, to_change
-from deuz_workers.engine.weight import HEAVY_SIZE, is_heavy
+from deuz_workers.engine.weight import HEAVY_SIZE, is_heavy, message_size
 from deuz_workers.errors import StoreUnavailableError
 from deuz_workers.ports.runtime import Clock, Ids
 from deuz_workers.ports.store import RunStore
@@ -120,7 +120,7 @@ class Committer:
 
     async def _encode(self, run: Run) -> Change:
         values = (receipt.value for receipt, _ in run.unsaved.receipts if receipt.value is not MISSING)
-        heavy = any(map(is_heavy, values)) or sum(len(message.text) for message in run.unsaved.messages) > HEAVY_SIZE
+        heavy = any(map(is_heavy, values)) or sum(map(message_size, run.unsaved.messages)) > HEAVY_SIZE
         commit_id = self._ids.commit_id()
         return await asyncio.to_thread(to_change, run, commit_id) if heavy else to_change(run, commit_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from dataclasses import dataclass, replace
 
 from deuz_workers.core.change import BudgetExceeded
@@ -14,12 +15,17 @@ from deuz_workers.core.events import Bound, Event, Finished, ModelCallFailed, Mo
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import system
 from deuz_workers.core.run import Run
+from deuz_workers.core.usage import Usage
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.reply_check import asked_wait_ms, check_reply, failure_record, known_cost, stored_reply
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.weight import HEAVY_SIZE, message_size
 from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.model import ModelReply, ModelRequest
+from deuz_workers.ports.model import ModelRequest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -97,23 +103,39 @@ class ModelCall:
         except Exception as error:  # noqa: BLE001 - a model is user code too; whatever it raises ends the call, not the worker
             event = self._failed(ModelResponseError(f"the model client failed: {type(error).__name__}", code="model_client"))
         else:
-            event = self._replied(reply)
+            event = await self._replied(reply)
         return None if limit.expired() and stop.model_must_end else event
 
-    def _replied(self, reply: ModelReply) -> ModelReplied:
+    async def _replied(self, given: object) -> ModelReplied | ModelCallFailed:
+        """What the model handed over, as it will be read back; a failed call where it cannot be stored."""
+        try:
+            reply = check_reply(given)
+            heavy = message_size(reply.message) > HEAVY_SIZE
+            reply = await asyncio.to_thread(stored_reply, reply) if heavy else stored_reply(reply)
+        except ModelResponseError as error:
+            return self._failed(error)
         if reply.usage is None:
             return ModelReplied(reply.message, reply.finish_reason, None)
-        cost = self.gear.prices.cost_micros(reply.model, reply.usage)
+        cost = self._cost_micros(reply.model, reply.usage)
         return ModelReplied(reply.message, reply.finish_reason, replace(reply.usage, cost_micros=cost))
 
+    def _cost_micros(self, model: str, usage: Usage) -> int | None:
+        """The reply is paid for: a price list that fails makes its price unknown, nothing else."""
+        try:
+            return known_cost(self.gear.prices.cost_micros(model, usage))
+        except Exception as error:  # noqa: BLE001 - a price list may be the user's
+            log.warning("price_unknown run=%s error=%s", self.run.envelope.run_id, type(error).__name__)
+            return None
+
     def _failed(self, error: ModelError) -> ModelCallFailed:
+        """The store puts no wait behind the deadline of the run, so none is cut off here."""
         checkpoint, limits = self.run.envelope.checkpoint, self.limits
         transient = error.retry != "never"
         retries = checkpoint.retries
         wait_ms = None
         if transient and retries < limits.max_retries:
-            wait_ms = max(error.retry_after_ms or 0, self._back_off_ms(retries))
-        return ModelCallFailed(as_record(error), error.billed, transient, wait_ms)
+            wait_ms = max(asked_wait_ms(error), self._back_off_ms(retries))
+        return ModelCallFailed(failure_record(error), error.billed, transient, wait_ms)
 
     def _back_off_ms(self, retries: int) -> int:
         """Full jitter, drawn from the request id so that a repeated decision is the same decision."""

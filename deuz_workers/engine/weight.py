@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
+
 HEAVY_SIZE = 65_536
 """Characters or bytes of one text."""
 HEAVY_ENTRIES = 100
@@ -19,3 +23,27 @@ def is_heavy(value: object) -> bool:
             return False
         case _:
             return True
+
+
+def message_size(message: Message) -> int:
+    """Characters and bytes of the message; of arguments and metadata only what lies on top, see `is_heavy`."""
+    total = 0
+    for part in message.parts:
+        match part:
+            case TextPart(text, provider) | ReasoningPart(text, provider):
+                total += len(text) + _mapping_size(provider)
+            case ToolUsePart():
+                total += len(part.raw_arguments or "") + _mapping_size(part.arguments or {}) + _mapping_size(part.provider)
+            case ToolResultPart():
+                total += len(part.text)
+            case ImagePart(_, data):
+                total += len(data or b"")
+    return total
+
+
+def _mapping_size(mapping: Mapping[str, object]) -> int:
+    if not mapping:
+        return 0
+    if is_heavy(dict(mapping)) or any(map(is_heavy, mapping.values())):
+        return HEAVY_SIZE + 1
+    return sum(len(value) for value in mapping.values() if isinstance(value, str))
