@@ -30,6 +30,8 @@ from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.sse import EventReader
 
 OPENAI_URL = "https://api.openai.com/v1"
+HEAVY_BYTES = 1024 * 1024
+"""A reply above this takes milliseconds to read."""
 
 logger = logging.getLogger(__name__)
 
@@ -157,15 +159,18 @@ class ChatCompletionsModel:
             match answer.content_type:
                 case "text/event-stream":
                     completion = await _read_stream(answer, on_text)
-                    return read_reply(completion, author=self.name, provider=self._provider, model=self._model)
+                    return await _off_loop(answer, lambda: self._read(completion))
                 case "application/json":
-                    completion = parse_completion(await answer.body())
-                    reply = read_reply(completion, author=self.name, provider=self._provider, model=self._model)
+                    whole = await answer.body()
+                    reply = await _off_loop(answer, lambda: self._read(parse_completion(whole)))
                     if on_text is not None and reply.message.text:
                         on_text(reply.message.text)
                     return reply
                 case other:
                     raise wrong_type(answer.host, other)
+
+    def _read(self, completion: Mapping[str, Any]) -> ModelReply:
+        return read_reply(completion, author=self.name, provider=self._provider, model=self._model)
 
     def _request_headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json", **self._headers}
@@ -185,6 +190,11 @@ class ChatCompletionsModel:
             await asyncio.sleep(ms / 1000)
         else:
             await self._clock.sleep_ms(ms)
+
+
+async def _off_loop(answer: HttpReply, read: Callable[[], ModelReply]) -> ModelReply:
+    """What `read` makes of the answer; in a thread where it is long, since every other run of the process waits meanwhile."""
+    return await asyncio.to_thread(read) if answer.size_bytes > HEAVY_BYTES else read()
 
 
 async def _read_stream(answer: HttpReply, on_text: OnText | None) -> dict[str, Any]:

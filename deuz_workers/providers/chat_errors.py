@@ -91,5 +91,6 @@ def _codes_of(record: Mapping[str, Any]) -> tuple[str, str]:
     """Type and code of an error body, empty where missing or where they do not look like one."""
     inner = record.get("error")
     error = cast(Mapping[str, Any], inner) if isinstance(inner, dict) else record
-    kind, code = (str(error.get(name) or "") for name in ("type", "code"))
+    given = (error.get(name) for name in ("type", "code"))
+    kind, code = (str(value) if isinstance(value, str | int) else "" for value in given)
     return (kind if _CODE.fullmatch(kind) else "", code if _CODE.fullmatch(code) else "")

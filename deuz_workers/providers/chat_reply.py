@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 
 from deuz_workers.core.lowering import MAX_DEPTH
 from deuz_workers.core.messages import FinishReason, Message, Part, ReasoningPart, TextPart, ToolUsePart
-from deuz_workers.core.usage import Usage
+from deuz_workers.core.usage import MAX_TOKENS, Usage
 from deuz_workers.errors import ModelResponseError
 from deuz_workers.ports.model import ModelReply
 from deuz_workers.providers.chat_errors import reported_failure
@@ -102,11 +102,11 @@ def read_call(call: object, author: str) -> ToolUsePart:
     arguments = read_arguments(written)
     if arguments is not None and isinstance(written, str) and written != arguments_text(arguments):
         provider["arguments"] = joined(written)
-    if given.get("extra_content") is not None:
+    if given.get("extra_content") is not None and _can_go_back(given["extra_content"]):
         provider["extra_content"] = given["extra_content"]
     return ToolUsePart(
-        call_id=call_id if isinstance(call_id, str) else "",
-        name=name,
+        call_id=joined(call_id) if isinstance(call_id, str) else "",
+        name=joined(name),
         arguments=arguments,
         raw_arguments=None if arguments is not None else _raw(written),
         provider={"author": author, **provider} if provider else {},
@@ -129,23 +129,21 @@ def read_arguments(written: object) -> dict[str, Any] | None:
 
 
 def read_usage(usage: object) -> Usage | None:
-    """None where the server counted neither input nor output. The cost is left open: the price table knows it."""
+    """None where the server counted neither input nor output, or one of its counts is nonsense: what is not known must
+    not pass for a small one. The cost is left open: the price table knows it."""
     given = _mapping(usage)
     if given is None:
         return None
-    sent, received = _count(given, "prompt_tokens"), _count(given, "completion_tokens")
-    if sent is None and received is None:
-        return None
     of_sent = _mapping(given.get("prompt_tokens_details")) or {}
     of_received = _mapping(given.get("completion_tokens_details")) or {}
-    cached = _count(of_sent, "cached_tokens")
-    return Usage(
-        input_tokens=sent or 0,
-        output_tokens=received or 0,
-        cached_tokens=(_count(given, "prompt_cache_hit_tokens") if cached is None else cached) or 0,
-        reasoning_tokens=_count(of_received, "reasoning_tokens") or 0,
-        cost_micros=None,
-    )
+    sent, received = given.get("prompt_tokens"), given.get("completion_tokens")
+    cached = of_sent.get("cached_tokens")
+    if cached is None:
+        cached = given.get("prompt_cache_hit_tokens")
+    counts = (sent, received, cached, of_received.get("reasoning_tokens"))
+    if (sent is None and received is None) or not all(count is None or _is_count(count) for count in counts):
+        return None
+    return Usage(*(count or 0 for count in counts), cost_micros=None)
 
 
 def text_of(content: object) -> str:
@@ -175,7 +173,10 @@ def _finish_reason(given: object, has_calls: bool, has_refused: bool) -> FinishR
 
 
 def _raw(written: object) -> str:
-    return joined(written) if isinstance(written, str) else json.dumps(written)
+    try:
+        return joined(written) if isinstance(written, str) else json.dumps(written)
+    except RecursionError:
+        raise ModelResponseError("the reply has arguments that are nested too deeply to be read") from None
 
 
 def _is_at_most(levels: int, value: object) -> bool:
@@ -190,9 +191,17 @@ def _mapping(value: object) -> Mapping[str, Any] | None:
     return cast(Mapping[str, Any], value) if isinstance(value, dict) else None
 
 
-def _count(record: Mapping[str, Any], name: str) -> int | None:
-    value = record.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_TOKENS
+
+
+def _can_go_back(extra: object) -> bool:
+    """Whether metadata can be stored and sent again; the call is of use without what cannot."""
+    try:
+        json.dumps(extra, allow_nan=False)
+    except (ValueError, RecursionError):
+        return False
+    return _is_at_most(MAX_DEPTH // 2, extra)
 
 
 def _refuse_constant(name: str) -> NoReturn:

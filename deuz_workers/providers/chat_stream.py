@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from deuz_workers.errors import ModelResponseError
@@ -29,14 +29,19 @@ class _Call:
     index: int | None
     call_id: str = ""
     name: str = ""
-    written: str = ""
+    pieces: list[str] = field(default_factory=lambda: list[str]())
+    """Arguments as text."""
     whole: dict[str, Any] | None = None
     """Arguments that came as an object."""
     extra_content: object = None
 
     @property
+    def written(self) -> str:
+        return "".join(self.pieces)
+
+    @property
     def is_complete(self) -> bool:
-        return self.whole is not None or (bool(self.written) and read_arguments(self.written) is not None)
+        return self.whole is not None or (bool(self.pieces) and read_arguments(self.written) is not None)
 
     def as_record(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.written if self.whole is None else self.whole}
@@ -109,11 +114,11 @@ class ChatStream:
         if not isinstance(delta, dict):
             return ""
         given = cast(Mapping[str, Any], delta)
-        for field in REASONING_FIELDS:
-            thought = given.get(field)
+        for name in REASONING_FIELDS:
+            thought = given.get(name)
             # A server in transition sends the same thought under both names: the first one seen is the stream's.
-            if isinstance(thought, str) and thought and self._thought_field in (None, field):
-                self._thought_field = field
+            if isinstance(thought, str) and thought and self._thought_field in (None, name):
+                self._thought_field = name
                 self._thoughts.append(thought)
         if isinstance(refusal := given.get("refusal"), str):
             self._refusals.append(refusal)
@@ -145,8 +150,8 @@ class ChatStream:
             call.name = call.name or name
             if isinstance(written, dict):
                 call.whole = cast(dict[str, Any], written)
-            elif isinstance(written, str):
-                call.written += written
+            elif isinstance(written, str) and written:
+                call.pieces.append(written)
             call.extra_content = entry.get("extra_content") or call.extra_content
 
     def _call_at(self, index: int | None) -> _Call | None:

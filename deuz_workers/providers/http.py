@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
 from deuz_workers.errors import ConfigurationError, ModelError, ModelResponseError, ModelTimeoutError, ModelUnavailableError
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
@@ -67,6 +68,8 @@ class HttpReply:
         self._response = response
         self.host = host
         self._timeouts = timeouts
+        self.size_bytes = 0
+        """What has arrived of the body."""
 
     @property
     def status(self) -> int:
@@ -84,7 +87,6 @@ class HttpReply:
     async def chunks(self, max_bytes: int = MAX_REPLY_BYTES) -> AsyncGenerator[bytes]:
         """The body as it arrives. Raises `ModelTimeoutError` between chunks, `ModelUnavailableError` where it is cut off."""
         silent = f"{self.host} sent nothing for {self._timeouts.between_chunks_ms} ms in the middle of its reply"
-        size_bytes = 0
         async with contextlib.aclosing(cast(AsyncGenerator[bytes], self._response.aiter_bytes())) as body:
             while True:
                 with _translated(self.host):
@@ -92,8 +94,8 @@ class HttpReply:
                         chunk = await anext(body, None)
                 if chunk is None:
                     return
-                size_bytes += len(chunk)
-                if size_bytes > max_bytes:
+                self.size_bytes += len(chunk)
+                if self.size_bytes > max_bytes:
                     raise ModelResponseError(f"{self.host} sent more than {max_bytes} bytes in one reply")
                 yield chunk
 
@@ -203,7 +205,8 @@ def check_base_url(base_url: str) -> str:
 
 
 def retry_after_ms(header: str, header_ms: str, now_s: float | None = None) -> int | None:
-    """What a provider asked to wait, in milliseconds and at least 0; None where it did not say, or nothing readable.
+    """What a provider asked to wait, in milliseconds, from 0 to `MAX_RETRY_AFTER_MS`; None where it did not say, or nothing
+    readable.
 
     Args: `header`, the value of `Retry-After`: seconds, with or without a fraction, or an HTTP date (RFC 9110, 10.2.3).
     `header_ms`, the value of `retry-after-ms`, which Azure and OpenAI send beside it and which is the finer of the two
@@ -214,10 +217,17 @@ def retry_after_ms(header: str, header_ms: str, now_s: float | None = None) -> i
             asked_ms = float(text) * unit_ms
         except ValueError:
             continue
-        if 0 <= asked_ms < float("inf"):
-            return round(asked_ms)
+        if 0 <= asked_ms < float("inf"):  # false for NaN
+            return round(min(asked_ms, MAX_RETRY_AFTER_MS))
     try:
-        moment = email.utils.parsedate_to_datetime(header)
-    except (TypeError, ValueError):
+        moment_s = email.utils.parsedate_to_datetime(header).timestamp()
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        OSError,
+    ):  # a date without a zone may be out of the clock's range
         return None
-    return max(0, round((moment.timestamp() - (time.time() if now_s is None else now_s)) * 1000))
+    asked_ms = (moment_s - (time.time() if now_s is None else now_s)) * 1000
+    return round(min(max(asked_ms, 0), MAX_RETRY_AFTER_MS))

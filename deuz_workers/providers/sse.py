@@ -30,7 +30,11 @@ class EventReader:
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Raises: `UnicodeDecodeError`, for a line that is not UTF-8. (The standard replaces such bytes; arguments of a tool
         call must not be guessed.)"""
+        # In the middle of a line: looking through all of it at every chunk would cost the square of its length.
+        ends_nothing = not (self._at_start or self._pending.endswith(b"\r") or b"\n" in chunk or b"\r" in chunk)
         self._pending += chunk
+        if ends_nothing:
+            return []
         if self._at_start and len(self._pending) >= 3:
             self._at_start = False
             if self._pending.startswith(b"\xef\xbb\xbf"):

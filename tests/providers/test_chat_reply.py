@@ -38,6 +38,20 @@ def test_a_plain_answer() -> None:
     assert reply.usage == Usage(12, 7, cached_tokens=4, reasoning_tokens=5, cost_micros=None)
 
 
+@pytest.mark.parametrize("nonsense", [-1, True, 1.5, 12.0, "12", 10**25, float("nan")])
+@pytest.mark.parametrize("place", ["prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens"])
+def test_usage_that_is_nonsense_is_unknown(place: str, nonsense: object) -> None:
+    """One count that is none makes the whole unknown: what is left would be less than was used."""
+    details: dict[str, dict[str, Any]] = {
+        "prompt_tokens_details": {"cached_tokens": 1},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
+    usage: dict[str, Any] = {"prompt_tokens": 12, "completion_tokens": 7, **details}
+    inner = next((known for known in details.values() if place in known), usage)
+    inner[place] = nonsense
+    assert read({"content": "Hi."}, usage=usage).usage is None
+
+
 @pytest.mark.parametrize("usage", [None, {}, "12", {"prompt_tokens": -1}, {"prompt_tokens": True}, {"total_tokens": 3}])
 def test_usage_that_is_missing_is_unknown(usage: object) -> None:
     """Unknown is None, never zero."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
 from deuz_workers.core.messages import user
 from deuz_workers.errors import (
     ModelAuthenticationError,
@@ -190,11 +191,20 @@ async def test_an_empty_account_is_not_waited_for(code: str) -> None:
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "-1"}, None),
         ({"Retry-After": "inf"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"retry-after-ms": "nan", "Retry-After": "2"}, 2_000),
+        ({"Retry-After": "1e300"}, MAX_RETRY_AFTER_MS),
+        ({"retry-after-ms": "1e308"}, MAX_RETRY_AFTER_MS),
+        ({"Retry-After": "1796028260"}, MAX_RETRY_AFTER_MS),
+        ({"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}, MAX_RETRY_AFTER_MS),
+        ({"Retry-After": "Fri, 31 Dec 9999 23:59:59 -0000"}, MAX_RETRY_AFTER_MS),
+        ({"Retry-After": "Mon, 01 Jan 0001 00:00:00 +1400"}, 0),
+        ({"Retry-After": "Fri, 99 Dec 99999 99:99:99 GMT"}, None),
         ({}, None),
     ],
 )
 async def test_what_the_provider_asks_to_wait(headers: dict[str, str], asked_ms: int | None) -> None:
-    """Seconds, fractions, milliseconds and dates are understood; nonsense is not."""
+    """Seconds, fractions, milliseconds and dates are understood, up to an hour; nonsense is not."""
     assert (await failure(Served(b"{}", status=429, headers=headers))).retry_after_ms == asked_ms
 
 

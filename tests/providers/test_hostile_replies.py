@@ -1,0 +1,118 @@
+"""Replies that are JSON and no good: what a client makes of them over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from deuz_workers.core.codec import encode
+from deuz_workers.core.evolve import identify_calls
+from deuz_workers.core.messages import Message, ToolResultPart, message_to_record, user
+from deuz_workers.ports.model import ModelReply, ModelRequest
+from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.testing.model_faults import Served
+from deuz_workers.testing.model_server import ModelServer
+
+
+def nested(levels: int) -> Any:
+    return json.loads("[" * levels + "]" * levels)
+
+
+def tool_call(call_id: str = "a", *, name: str = "look", arguments: object = "{}", **more: Any) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def whole(*calls: dict[str, Any], content: str | None = None, **more: Any) -> Served:
+    message = {"role": "assistant", "content": content, "tool_calls": list(calls)}
+    body = {"choices": [{"message": message, "finish_reason": "stop"}], "model": "m", **more}
+    return Served(json.dumps(body).encode(), content_type="application/json")
+
+
+def streamed(*calls: dict[str, Any], content: str | None = None, **more: Any) -> Served:
+    entries = [{"index": index, **call} for index, call in enumerate(calls)]
+    delta = {"choices": [{"delta": {"content": content, "tool_calls": entries}, "finish_reason": "stop"}], "model": "m", **more}
+    return Served(f"data: {json.dumps(delta)}\n\ndata: [DONE]\n\n".encode(), content_type="text/event-stream")
+
+
+async def read(served: Served) -> ModelReply:
+    with ModelServer([served]) as server:
+        model = ChatCompletionsModel("m", server.base_url)
+        try:
+            return await model.call(ModelRequest("r", (user("go"),), timeout_ms=60_000))
+        finally:
+            await model.close()
+
+
+@pytest.mark.parametrize("make", [whole, streamed])
+@pytest.mark.parametrize(
+    "made",
+    [
+        tool_call("a\0b"),
+        tool_call("a\ud800"),
+        tool_call("x" * 12_000),
+        tool_call(name="l\ud800k\0"),
+        tool_call(extra_content=nested(300)),
+        tool_call(extra_content={"score": float("nan")}),
+        tool_call(arguments=json.dumps(nested(900))),
+        tool_call(arguments=nested(300)),
+        tool_call(arguments={"a": nested(300)}),
+        tool_call(arguments='{"n": ' + "9" * 5_000 + "}"),
+    ],
+    ids=["nul", "surrogate", "long", "name", "deep-extra", "nan-extra", "deep-text", "deep-list", "deep-object", "long-number"],
+)
+async def test_a_strange_call_can_be_stored_and_sent_back(make: Any, made: dict[str, Any]) -> None:
+    """The reply is read, saved, and goes back as part of the next turn with call and result under one id."""
+    ids: list[tuple[str, str]] = []
+    with ModelServer([make(made), "done"]) as server:
+        model = ChatCompletionsModel("m", server.base_url)
+        first = await model.call(ModelRequest("r1", (user("go"),), timeout_ms=60_000))
+        turn = identify_calls(first.message, 1)
+        encode(message_to_record(turn))
+        results = Message("tool", tuple(ToolResultPart(use.call_id, use.name, "x") for use in turn.tool_uses))
+        await model.call(ModelRequest("r2", (user("go"), turn, results), timeout_ms=60_000))
+        await model.close()
+        sent = server.requests[-1].body["messages"]
+        ids = [(sent[1]["tool_calls"][0]["id"], sent[2]["tool_call_id"])]
+    assert ids[0][0] == ids[0][1]
+    assert ids[0][0].isprintable()
+
+
+@pytest.mark.parametrize("make", [whole, streamed])
+async def test_ids_that_look_alike_on_the_wire_stay_apart(make: Any) -> None:
+    """UTF-8 has no lone surrogates: two ids that differ in them alone would both arrive as the same text."""
+    turn = identify_calls((await read(make(tool_call("a\ud800"), tool_call("a\ud801")))).message, 3)
+    assert [(use.call_id, use.provider_call_id) for use in turn.tool_uses] == [("s3c1", None), ("s3c2", None)]
+
+
+@pytest.mark.parametrize("make", [whole, streamed])
+@pytest.mark.parametrize("counted", [10**25, -5, 1.5, float("nan"), "9"])
+async def test_a_count_that_is_none_is_not_zero(make: Any, counted: object) -> None:
+    """The text is taken, what it cost stays unknown."""
+    reply = await read(make(content="Hi.", usage={"prompt_tokens": counted, "completion_tokens": 1}))
+    assert (reply.message.text, reply.usage) == ("Hi.", None)
+
+
+@pytest.mark.parametrize("make", [whole, streamed])
+async def test_a_reply_of_megabytes_does_not_stop_the_loop(make: Any) -> None:
+    """Fifty megabytes are read in bearable time, while other work of the loop goes on."""
+    longest_s = 0.0
+
+    async def other_work() -> None:
+        nonlocal longest_s
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest_s = max(longest_s, time.monotonic() - began)
+
+    served = make(content="x" * 50_000_000)
+    beside = asyncio.create_task(other_work())
+    began = time.monotonic()
+    assert len((await read(served)).message.text) == 50_000_000
+    took_s = time.monotonic() - began
+    beside.cancel()
+    assert longest_s < 1
+    assert took_s < 10
