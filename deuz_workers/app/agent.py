@@ -15,6 +15,8 @@ from deuz_workers.ports.tool import Tool
 from deuz_workers.tools.decorator import tool
 
 NO_EXTRA: Mapping[str, object] = {}
+MAX_AMOUNT = 2**63 - 1
+"""Of a budget: what a column of the databases holds."""
 
 
 class Agent:
@@ -135,11 +137,12 @@ def _budget(agent: str, budget: Budget | None) -> Budget | None:
 
 
 def check_budget(whose: str, budget: object) -> Budget:
-    """The budget. Raises `ConfigurationError` for one that limits nothing or has an amount below zero."""
+    """The budget. Raises `ConfigurationError` for one that limits nothing, or by what is no amount."""
     if not isinstance(budget, Budget):
         raise ConfigurationError(f"{whose}: the budget is a {type(budget).__name__}; pass Budget.of(tokens=..., usd=...)")
-    if not budget.is_limited or (budget.tokens or 0) < 0 or (budget.usd_micros or 0) < 0:
-        raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more")
+    amounts = [amount for amount in (budget.tokens, budget.usd_micros) if amount is not None]
+    if not amounts or any(type(amount) is not int or not 0 <= amount <= MAX_AMOUNT for amount in amounts):
+        raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more and up to {MAX_AMOUNT}")
     return budget
 
 

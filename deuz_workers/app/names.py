@@ -39,6 +39,11 @@ def check_id(what: str, value: object, error: type[DeuzError] = ConfigurationErr
     return value
 
 
+def is_keepable(text: str) -> bool:
+    """Whether every database keeps the text: Postgres refuses U+0000, and UTF-8 has no half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def _shown(value: object) -> str:
     text = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from deuz_workers.app.agent import Agent, check_budget
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
-from deuz_workers.app.names import check_id, check_name, check_run_id
+from deuz_workers.app.names import check_id, check_name, check_run_id, is_keepable
 from deuz_workers.core.change import MessageRow
 from deuz_workers.core.codec import digest, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
@@ -24,6 +24,11 @@ from deuz_workers.ports.store import Created, NewRun, When
 Moment = datetime | timedelta
 """A point in time with a zone, or a time from now by the database's clock."""
 OnConflict = Literal["return", "reject"]
+
+FARTHEST = timedelta(days=36_525)
+"""A century. The clocks of the databases end somewhere, each at another moment; whoever means "never" leaves it out."""
+MAX_TAG_BYTES = 2_000
+"""Name and value together as UTF-8: tags are found by an index, a row of which takes 2,700 bytes in Postgres."""
 
 NO_TAGS: Mapping[str, str] = {}
 
@@ -67,25 +72,46 @@ class Options:
             check_budget("this run", self.budget)
         if self.on_conflict not in get_args(OnConflict):
             raise ConfigurationError(f"on_conflict is 'return' or 'reject', not {self.on_conflict!r}")
-        for key, value in self.tags.items():
-            if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
-                raise ConfigurationError(f"tag {key!r} is a {type(value).__name__}; tags are text")
-            check_id("a tag", key)
+        check_tags(self.tags)
         for name in ("start_at", "deadline", "start_before"):
             when(name, getattr(self, name))
 
 
+def check_tags(tags: object) -> None:
+    """Raises `ConfigurationError`, naming the tag, for one that is not text or that the databases cannot keep and find."""
+    if not isinstance(tags, Mapping):
+        raise ConfigurationError(f"tags are a mapping of text to text, not a {type(tags).__name__}")
+    for key, value in cast(Mapping[object, object], tags).items():
+        check_id("the name of a tag", key)
+        if not isinstance(value, str):
+            raise ConfigurationError(f"tag {key!r} is a {type(value).__name__}; tags are text")
+        if not is_keepable(value):
+            raise ConfigurationError(f"tag {key!r} has a value with NUL or half of a surrogate pair, which no database keeps")
+        if len(f"{key}{value}".encode()) > MAX_TAG_BYTES:
+            raise ConfigurationError(f"tag {key!r} takes more than {MAX_TAG_BYTES} bytes; tags are found by, not read")
+
+
 def when(name: str, moment: Moment | None) -> When | None:
-    """The moment as the store judges it. Raises `ConfigurationError` for a datetime without a zone."""
+    """The moment as the store judges it.
+
+    Raises `ConfigurationError` for a datetime without a zone, and for what lies beyond `FARTHEST` or the reach of clocks.
+    """
     match moment:
         case None:
             return None
         case timedelta():
+            if abs(moment) > FARTHEST:
+                raise ConfigurationError(f"{name} is {moment.days} days away; up to {FARTHEST.days} can be meant")
             return When(in_ms=round(moment / timedelta(milliseconds=1)))
         case datetime():
-            if moment.tzinfo is None or moment.utcoffset() is None:
+            try:
+                has_zone = moment.tzinfo is not None and moment.utcoffset() is not None
+                at_ms = round(moment.timestamp() * 1000) if has_zone else 0
+            except (ArithmeticError, ValueError):
+                raise ConfigurationError(f"{name} lies where its time zone has no moments; use an earlier one") from None
+            if not has_zone:
                 raise ConfigurationError(f"{name} has no time zone, so it is a different moment on every machine; add one")
-            return When(at_ms=round(moment.timestamp() * 1000))
+            return When(at_ms=at_ms)
         case _:
             raise ConfigurationError(f"{name} is a datetime with a zone or a timedelta, not a {type(moment).__name__}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 import psycopg
 import pytest
@@ -21,10 +21,26 @@ from deuz_workers import (
     StoreUnavailableError,
     UnknownAgentError,
 )
+from deuz_workers.app.conversation import GivenMessage
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.order import FARTHEST, Moment
 from deuz_workers.core.change import Bell
+from deuz_workers.core.messages import Message, TextPart
 from deuz_workers.core.names import run_scope_key
 from tests.app.world import World
+
+
+class Nowhere(tzinfo):
+    """A zone that ends before any moment, as zones do near the years 1 and 9999."""
+
+    def utcoffset(self, dt: datetime | None) -> timedelta | None:
+        raise OverflowError
+
+    def dst(self, dt: datetime | None) -> timedelta | None:
+        raise OverflowError
+
+    def tzname(self, dt: datetime | None) -> str | None:
+        return None
 
 
 class Listener:
@@ -139,7 +155,19 @@ async def test_a_key_belongs_to_its_scope_and_a_run_id_to_all(world: World) -> N
         ({"priority": 101}, "-100 to 100"),
         ({"priority": "high"}, "-100 to 100"),
         ({"tags": {"a": 1}}, "tag 'a' is a int"),
+        ({"tags": {"a": "x\0y"}}, "tag 'a' has a value with NUL"),
+        ({"tags": {"a": "x\ud800y"}}, "tag 'a' has a value with NUL or half of a surrogate pair"),
+        ({"tags": {"a\0": "x"}}, "the name of a tag"),
+        ({"tags": {"\udfff": "x"}}, "the name of a tag"),
+        ({"tags": {"a": "é" * 1_000}}, "tag 'a' takes more than 2000 bytes"),
+        ({"tags": ["a"]}, "tags are a mapping"),
+        ({"start_at": timedelta.max}, "start_at is 999999999 days away"),
+        ({"deadline": timedelta.max}, "deadline is 999999999 days away"),
+        ({"start_before": timedelta.min}, "start_before is -999999999 days away"),
+        ({"deadline": datetime(2030, 1, 1, tzinfo=Nowhere())}, "deadline lies where its time zone has no moments"),
         ({"budget": Budget()}, "limits tokens, usd or both"),
+        ({"budget": Budget(tokens=2**63)}, "limits tokens, usd or both"),
+        ({"budget": Budget(usd_micros=-1)}, "limits tokens, usd or both"),
         ({"budget": 5}, "Budget.of"),
         ({"start_at": datetime(2030, 1, 1)}, "start_at has no time zone"),  # noqa: DTZ001
         ({"deadline": 5}, "deadline is a datetime"),
@@ -153,6 +181,33 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     app = memory.process(agent())
     with pytest.raises(ConfigurationError, match=words):
         await app.aio.enqueue("x", "go", **given)  # pyright: ignore[reportArgumentType]
+    assert await memory.store.sweep(limit=10, ttl_ms=1_000) == ()
+
+
+@pytest.mark.parametrize(
+    "moment", [datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), FARTHEST]
+)
+async def test_a_far_moment_is_kept(world: World, moment: Moment) -> None:
+    """What a datetime or a century can say, every database can keep."""
+    app = world.process(agent())
+    await app.aio.enqueue("x", "go", run_id="r", start_at=moment, tags={"team": "\N{GRINNING FACE}" * 490})
+    assert ((await world.head("r")).due_in_ms or 0) > 3_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Message("junk", (TextPart("x"),)), "message 0 cannot be understood: its role"),  # pyright: ignore[reportArgumentType]
+        (Message("user", (TextPart(5),)), "text of part 0"),  # pyright: ignore[reportArgumentType]
+        (Message("user", ("x",)), "part 0 is a str"),  # pyright: ignore[reportArgumentType]
+        ({"role": "tool", "content": [{"type": "tool_result", "call_id": "a", "name": "b", "receipt_step": 1}]}, "receipt"),
+    ],
+)
+async def test_a_message_that_nobody_could_read_back_is_refused(memory: World, given: GivenMessage, words: str) -> None:
+    """A run whose stored record cannot be read would never begin and never end."""
+    app = memory.process(agent())
+    with pytest.raises(ConfigurationError, match=words):
+        await app.aio.enqueue("x", messages=[given])
     assert await memory.store.sweep(limit=10, ttl_ms=1_000) == ()
 
 
