@@ -6,7 +6,6 @@ not be saved must end as a failed call, which is counted and settled; an error a
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
@@ -80,7 +79,7 @@ def failure_record(error: ModelError) -> dict[str, Scalar]:
 def asked_wait_ms(error: ModelError) -> int:
     """What the provider asked to wait, from 0 to `MAX_RETRY_AFTER_MS`; 0 where that is no number."""
     asked: object = error.retry_after_ms
-    if not isinstance(asked, int | float) or math.isnan(asked):
+    if not isinstance(asked, int | float) or asked != asked:  # NaN; math.isnan refuses long integers
         return 0
     return round(min(max(asked, 0), MAX_RETRY_AFTER_MS))
 
