@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from tests.bench.machine import disk_of, machine, versions
 from tests.bench.processes import SLOTS
 from tests.bench.sqlite_bench import embedded
 from tests.bench.table import derived, render
-from tests.bench.windows import Figures
+from tests.bench.windows import Figures, medians
 
 PARTS = ("embedded", "celery", "floor")
 PROGRAMS = (POSTGRES_BIN_DIR, REDIS_SERVER)
@@ -110,24 +109,41 @@ def _on_servers(
     postgres, valkey = stack.enter_context(EmbeddedPostgres()), stack.enter_context(EmbeddedRedis())
     asyncio.run(migrate(postgres.url))
     lines += [versions(_server_versions(postgres.url, valkey.url)), f"databases in {disk_of(postgres.data_dir)}, fsync on"]
-    measures: list[Callable[[str], Figures]] = []
+    floor = bench = None
     if "floor" in parts:
         floor = FloorBench(folder, postgres.url, valkey.url)
         stack.callback(floor.close)
-        measures.append(lambda pool: floor.measure(pool, steps=effort.floor_steps, repeats=effort.repeats))
     if "celery" in parts:
         bench = CeleryBench(folder, postgres.url, valkey.url)
         stack.callback(bench.close)
-        measures.append(lambda pool: bench.measure(pool, turns=effort.turns, together=effort.together, repeats=effort.repeats))
     columns: dict[str, Figures] = {}
     for pool in pools:
         title = f"{pool} {SLOTS[pool]}"
         _tell(title)
-        columns[title] = {name: value for measured in measures for name, value in measured(pool).items()}
+        columns[title] = _on_pool(pool, effort, floor, bench)
     if "celery" in parts:
         _tell("ledger")
         columns["ledger"] = asyncio.run(admissions(postgres.url, seconds=effort.ledger_s))
     return columns
+
+
+def _on_pool(pool: str, effort: Effort, floor: FloorBench | None, bench: CeleryBench | None) -> Figures:
+    """Floor and product turn by turn, so that both meet the same machine."""
+    floors: list[Figures] = []
+    with ExitStack() as stack:
+        once = None if floor is None else stack.enter_context(floor.running(pool, steps=effort.floor_steps))
+
+        def beside() -> None:
+            if once is not None:
+                floors.append(once())
+
+        figures: Figures = {}
+        if bench is not None:
+            figures = bench.measure(pool, turns=effort.turns, together=effort.together, repeats=effort.repeats, beside=beside)
+        else:
+            for _ in range(effort.repeats):
+                beside()
+    return {**medians(floors), **figures}
 
 
 def _server_versions(database_url: str, redis_url: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,11 @@ class CeleryBench:
         self._app.close()
         self._database.close()
 
-    def measure(self, pool: str, *, turns: int, together: int, repeats: int) -> Figures:
-        """One run of `turns` turns alone, `repeats` times; then eight of `together` turns at a time."""
+    def measure(self, pool: str, *, turns: int, together: int, repeats: int, beside: Callable[[], None]) -> Figures:
+        """One run of `turns` turns alone, `repeats` times; then eight of `together` turns at a time.
+
+        `beside` is called before every repeat, with the worker idle: what is compared is measured in the same minute.
+        """
         gates = self._folder / pool
         gates.mkdir()
         environment = {
@@ -73,7 +76,10 @@ class CeleryBench:
                 running.wait_until(lambda handle=handle: handle.status() == "completed", "warm-up")
             time.sleep(max(0.0, self._trusted_at - time.monotonic()))
             idle = self._idle_wal_bytes_per_s()
-            alone = [figures_of(self._alone(running, gates, turns), idle_wal_bytes_per_s=idle) for _ in range(repeats)]
+            alone: list[Figures] = []
+            for _ in range(repeats):
+                beside()
+                alone.append(figures_of(self._alone(running, gates, turns), idle_wal_bytes_per_s=idle))
             return {**medians(alone), **self._together(running, together)}
 
     def _alone(self, running: Worker, gates: Path, turns: int) -> dict[int, Edge]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +14,7 @@ import redis
 from deuz_workers.embedded import broker_url
 from tests.bench.floor_app import BODY, SCHEMA, app
 from tests.bench.processes import SLOTS, Worker, worker
-from tests.bench.windows import Figures, medians
+from tests.bench.windows import Figures
 
 RUNS = 8
 WARM_UP_STEPS = 50
@@ -38,13 +40,14 @@ class FloorBench:
         self._redis.close()
         self._database.close()
 
-    def measure(self, pool: str, *, steps: int, repeats: int) -> Figures:
-        """One chain of `steps` alone, then eight at a time; medians of `repeats` of both."""
+    @contextlib.contextmanager
+    def running(self, pool: str, *, steps: int) -> Generator[Callable[[], Figures]]:
+        """A worker, and a function that measures it once: one chain of `steps` alone, then eight at a time."""
         options = ["-P", pool, "-c", str(SLOTS[pool]), "--without-gossip", "--without-mingle", "--without-heartbeat"]
         command = ["-m", "celery", "-A", "tests.bench.floor_app", "worker", *options, "-l", "WARNING"]
         with worker(command, self._environment, self._folder / f"floor-{pool}.log") as running:
             self._chain(running, RUNS, WARM_UP_STEPS)
-            return medians([self._once(running, steps) for _ in range(repeats)])
+            yield lambda: self._once(running, steps)
 
     def _once(self, running: Worker, steps: int) -> Figures:
         each = max(20, steps // 4)
