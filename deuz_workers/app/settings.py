@@ -12,12 +12,21 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from deuz_workers.app.producer_key import ProducerKey
+from deuz_workers.app.setting_mistakes import explain
+from deuz_workers.app.setting_urls import check_url
+from deuz_workers.core.addresses import without_account
 from deuz_workers.embedded.urls import broker_url as celery_spelling
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.errors import ConfigurationError
@@ -28,7 +37,7 @@ Ms = Annotated[int, Field(ge=1)]
 
 
 class Settings(BaseSettings):
-    """Frozen. Raises `ConfigurationError` that names the setting, where it was set and what it may be; never its value."""
+    """Frozen. Raises `ConfigurationError` that names the setting, where it was set and what it may be; never a secret."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         env_prefix="DEUZ_", extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
@@ -78,7 +87,9 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigurationError(_explain(error, values)) from None
+            raise ConfigurationError(explain(error, values, settings_file())) from None
+        except SettingsError as error:  # a list in the environment that is no JSON; its text names the field alone
+            raise ConfigurationError(f"{error}: write it as JSON, see config/deuz.toml") from None
 
     @classmethod
     def settings_customise_sources(
@@ -111,6 +122,11 @@ class Settings(BaseSettings):
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("database_url", "redis_url", "leases_url", "broker_url")
+    @classmethod
+    def _is_url(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return None if value is None else check_url(str(info.field_name), value)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -147,8 +163,11 @@ class Settings(BaseSettings):
 
     def masked(self) -> Mapping[str, object]:
         """Every setting, with accounts and passwords of URLs left out: for logs and `deuz doctor`."""
-        values = self.model_dump()
-        return {name: _without_account(value) if name.endswith("_url") else value for name, value in values.items()}
+        shown = self.model_dump()
+        for name in ("database_url", "redis_url", "leases_url", "broker_url"):
+            if shown[name] is not None:
+                shown[name] = without_account(shown[name])
+        return shown
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -169,33 +188,3 @@ def settings_file() -> Path | None:
     if named:
         return Path(named)
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
-
-
-def _explain(error: ValidationError, given: Mapping[str, object]) -> str:
-    """One sentence per mistake: setting, where it comes from, what is wrong. Values are left out, they may be secrets."""
-    sentences: list[str] = []
-    for mistake in error.errors(include_input=False, include_url=False):
-        name = str(mistake["loc"][0]) if mistake["loc"] else ""
-        text = mistake["msg"].removeprefix("Value error, ")
-        if not name:
-            sentences.append(text)
-        elif mistake["type"] == "extra_forbidden":
-            sentences.append(f"there is no setting {name!r} ({_origin(name, given)}); see config/deuz.toml for all of them")
-        else:
-            sentences.append(f"setting {name!r} ({_origin(name, given)}): {text[0].lower()}{text[1:]}")
-    return "; ".join(sentences)
-
-
-def _origin(name: str, given: Mapping[str, object]) -> str:
-    if name in given:
-        return "given in Python"
-    variable = f"DEUZ_{name.upper()}"
-    return f"environment variable {variable}" if os.environ.get(variable) else f"file {settings_file()}"
-
-
-def _without_account(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    parts = urlsplit(value)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from deuz_workers.app.setting_mistakes import mistyped_variables
 from deuz_workers.app.settings import Settings
+from deuz_workers.core.addresses import without_account
 from deuz_workers.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
@@ -60,12 +62,82 @@ def test_a_mistake_names_the_setting_its_origin_and_the_way_out(given: dict[str,
     assert all(word in caught.value.message for word in words), caught.value.message
 
 
-def test_a_mistake_in_the_environment_names_the_variable_and_not_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values of settings may be passwords."""
-    monkeypatch.setenv("DEUZ_SWEEP_BATCH", "hunter2")
-    with pytest.raises(ConfigurationError, match="DEUZ_SWEEP_BATCH") as caught:
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("SWEEP_BATCH", "lots", ["DEUZ_SWEEP_BATCH", "integer", "not 'lots'"]),
+        ("POOL", "gevent", ["DEUZ_POOL", "'threads', 'prefork' or 'solo'", "not 'gevent'"]),
+        ("REDIS_URL", "localhost", ["DEUZ_REDIS_URL", "'localhost' is no URL", "redis://host:6379/0"]),
+        ("LEASES_URL", "foo", ["DEUZ_LEASES_URL", "'foo' is no URL", "sqlite:///"]),
+        ("BROKER_URL", "localhost:6379", ["DEUZ_BROKER_URL", "'localhost:6379' is no URL", "amqp://"]),
+        ("DATABASE_URL", "mysql://ann:hunter2@db/x", ["DEUZ_DATABASE_URL", "'mysql://db/x'", "postgresql://"]),
+        ("DATABASE_URL", "sqlite://deuz.db", ["DEUZ_DATABASE_URL", "names no file"]),
+        ("REDIS_URL", "redis//:hunter2@host", ["DEUZ_REDIS_URL", "'host' is no URL"]),
+        ("DATABASE_URL", "host=db password=hunter2", ["DEUZ_DATABASE_URL", "'...' is no URL"]),
+        ("PRODUCER_KEYS", "hunter2", ["producer_keys", "JSON"]),
+        ("PRODUCER_KEYS", '[{"id": "a", "secret": "hunter2"}]', ["DEUZ_PRODUCER_KEYS"]),
+    ],
+)
+def test_a_mistake_in_the_environment_repeats_what_can_be_no_secret(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: list[str]
+) -> None:
+    """The variable, what it may be, and the value without account."""
+    monkeypatch.setenv(f"DEUZ_{name}", value)
+    with pytest.raises(ConfigurationError) as caught:
         Settings()
+    assert all(word in caught.value.message for word in words), caught.value.message
     assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("broker_url", "amqp://a:b@one//;amqp://c:d@two//"),
+        ("broker_url", "redis+socket:///tmp/r.sock?virtual_host=0"),
+        ("broker_url", "kafka://host"),
+        ("leases_url", "memory://"),
+        ("redis_url", "unix:///tmp/r.sock?db=0"),
+        ("database_url", "postgresql:///x?host=/tmp"),
+        ("database_url", "sqlite:////tmp/x.db?synchronous=full"),
+    ],
+)
+def test_urls_of_known_schemes_are_taken_as_they_are(name: str, url: str) -> None:
+    """What Celery, libpq, redis-py and SQLite understand."""
+    assert getattr(Settings(**{name: url}), name) == url
+
+
+def test_only_variables_that_look_like_a_setting_are_mistyped() -> None:
+    """Those of ours that are no settings are known, and what is far from all is somebody else's."""
+    environment = {
+        "DEUZ_DATABASE_UR": "x",
+        "DEUZ_CONCURENCY": "3",
+        "DEUZ_APP": "x",
+        "DEUZ_POSTGRES_BIN_DIR": "x",
+        "DEUZ_COMPANION_OF": "7",
+        "DEUZ_DB_PREPARE": "off",
+        "DEUZ_SHOP_OPENED": "x",
+        "PATH": "x",
+    }
+    assert mistyped_variables(Settings.model_fields, environment) == {
+        "DEUZ_CONCURENCY": "DEUZ_CONCURRENCY",
+        "DEUZ_DATABASE_UR": "DEUZ_DATABASE_URL",
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:hunter2@db/x?password=hunter3", "postgresql://db/x"),
+        ("redis://:hun/ter?2@host/0", "redis://..."),
+        ("redis://:hun/ter2@host/0", "redis://host/0"),
+        ("postgresql:///x?user=a@b&password=hunter2", "postgresql://..."),
+        ("ann:hunter2@redis://host", "..."),
+        ("sqlite:////tmp/my deuz.db", "sqlite:////tmp/my deuz.db"),
+    ],
+)
+def test_an_address_is_shown_without_account(url: str, shown: str) -> None:
+    """However a password is spelled, none of it is left."""
+    assert without_account(url) == shown
 
 
 @pytest.mark.parametrize(
