@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from deuz_workers.app.access import Access, Pauses, not_found
-from deuz_workers.app.results import AgentResult, PendingApproval, pending_approvals, result_of
+from deuz_workers.app.results import AgentResult, PendingApproval, UnknownEffect, pending_approvals, result_of
+from deuz_workers.app.settling import read_effects, settle
 from deuz_workers.core.change import FINAL, Bell, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
@@ -16,6 +17,7 @@ from deuz_workers.errors import ResultTimeoutError, StoreError
 from deuz_workers.ports.store import JournalRow
 
 EVENTS_PER_READ = 500
+NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,27 @@ class AsyncHandle(AsyncRun):
     async def deny(self, approval_id: str, reason: str | None = None) -> Answer:
         """Refuse the call; the model is told, with the reason. Otherwise like `approve`."""
         return await self._answer(approval_id, {"approved": False}, reason)
+
+    async def unknown_effects(self) -> tuple[UnknownEffect, ...]:
+        """Interrupted calls of a parked run, of which nobody knows whether they had their effect. Raises `RunNotFoundError`."""
+        return (await read_effects(self._access, self.scope, self.run_id))[1]
+
+    async def retry(self, call_ids: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Free a parked run: its interrupted calls run once more, which are returned. None: all of them.
+
+        Also frees a run that is parked as `quarantine`, and forgets its unclean ends. Raises `ConfigurationError` unless the
+        run is parked and every interrupted call is named, and nothing is changed then; `RunNotFoundError`.
+        """
+        return await settle(self._access, self.scope, self.run_id, retry=call_ids, outputs={}, errors={})
+
+    async def reconcile(
+        self, outputs: Mapping[str, object] = NOTHING, *, errors: Mapping[str, str] = NOTHING, retry: Iterable[str] = ()
+    ) -> None:
+        """Say what became of the interrupted calls of a parked run, by call id: what they returned, or how they failed.
+
+        `retry`: calls that run once more. Together they must name every interrupted call. Raises as `retry` does.
+        """
+        await settle(self._access, self.scope, self.run_id, retry=retry, outputs=outputs, errors=errors)
 
     async def _answer(self, approval_id: str, verdict: dict[str, object], reason: str | None) -> Answer:
         store = self._access.store

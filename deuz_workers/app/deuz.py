@@ -191,6 +191,11 @@ class Deuz:
     def settings(self) -> Settings:
         return self._settings or Settings()
 
+    @property
+    def has_own_store(self) -> bool:
+        """It was given a store, so that no setting says where runs are."""
+        return self._store is not None
+
     @cached_property
     def store(self) -> RunStore:
         """Connects at its first use in each process and loop."""

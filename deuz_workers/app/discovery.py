@@ -27,7 +27,7 @@ def load_app(place: str) -> Deuz:
         found = getattr(found, attribute)
     if not isinstance(found, Deuz):
         raise ConfigurationError(
-            f"{place!r} is a {type(found).__name__}, not a Deuz; {_known(sys.modules[module_name], module_name)}"
+            f"{place!r} is {with_article(type(found).__name__)}, not a Deuz; {_known(sys.modules[module_name], module_name)}"
         )
     return found
 
@@ -50,6 +50,11 @@ def import_from_here(name: str, place: str) -> object:
             f"{place!r}: there is no module {error.name!r} in {Path.cwd()} or among the installed packages; "
             "start from the folder that holds it, or correct the name"
         ) from None
+
+
+def with_article(name: str) -> str:
+    """`a Swarm`, `an Agent`."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _known(module: object, name: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from deuz_workers.app.async_handle import Answer, AsyncHandle, AsyncRun, RunEvent
+from deuz_workers.app.async_handle import NOTHING, Answer, AsyncHandle, AsyncRun, RunEvent
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.loop_thread import LOOP
-from deuz_workers.app.results import AgentResult, PendingApproval
+from deuz_workers.app.results import AgentResult, PendingApproval, UnknownEffect
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.envelope import AgentRunEnvelope
@@ -78,6 +78,20 @@ class Handle(SyncRun[AsyncHandle]):
     def deny(self, approval_id: str, reason: str | None = None) -> Answer:
         """Refuse the call; the model is told, with the reason."""
         return LOOP.run(self._inner.deny(approval_id, reason))
+
+    def unknown_effects(self) -> tuple[UnknownEffect, ...]:
+        """Interrupted calls of a parked run, of which nobody knows whether they had their effect."""
+        return LOOP.run(self._inner.unknown_effects())
+
+    def retry(self, call_ids: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Free a parked run: its interrupted calls run once more."""
+        return LOOP.run(self._inner.retry(call_ids))
+
+    def reconcile(
+        self, outputs: Mapping[str, object] = NOTHING, *, errors: Mapping[str, str] = NOTHING, retry: Iterable[str] = ()
+    ) -> None:
+        """Say what became of the interrupted calls of a parked run, by call id."""
+        LOOP.run(self._inner.reconcile(outputs, errors=errors, retry=retry))
 
 
 class SwarmHandle(SyncRun[AsyncSwarmHandle]):

@@ -50,7 +50,7 @@ class AppRegistry:
         if self.is_client or name in self._agents:
             return
         near = difflib.get_close_matches(name, self._agents, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self._agents)) or 'none'}"
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self._agents)) or 'none'}."
         raise UnknownAgentError(f"there is no agent {name!r}: {hint} Agents are given to Deuz([...])", agent=name)
 
 

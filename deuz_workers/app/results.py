@@ -58,7 +58,7 @@ class AgentResult(Generic[T]):
     """The output of a completed run; read it as `output`."""
     reason: str | None = None
     """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `start-before-passed` or
-    `tool-reconciliation-required`."""
+    `tool-reconciliation-required`, or `quarantine`, both of a run that is parked until somebody frees it."""
     stop_details: Mapping[str, object] | None = None
     error: Mapping[str, object] | None = None
     """Of a failed run: `name`, `message`, perhaps `code` and further scalars. JSON keeps it."""
@@ -87,7 +87,8 @@ class AgentResult(Generic[T]):
         if self.error is not None:
             return f"{self.error.get('name')}: {self.error.get('message')}"
         if self.status == "suspended":
-            return f"{len(self.pending_approvals)} approvals are pending; approve or deny them"
+            count = len(self.pending_approvals)
+            return "1 approval is pending; approve or deny it" if count == 1 else f"{count} approvals are pending; answer them"
         return self.reason or "no reason is recorded"
 
 
@@ -115,6 +116,13 @@ def result_of(loaded: Loaded) -> AgentResult[object]:
         pending_approvals=pending_approvals(loaded.items) if status == "suspended" else (),
         unknown_effects=_unknown_effects(run) if head.parked is not None else (),
     )
+
+
+def unknown_effects(loaded: Loaded) -> tuple[UnknownEffect, ...]:
+    """Of a parked run. Raises `CheckpointVersionError` or `CodecError` for rows of another build."""
+    if loaded.head.parked is None:
+        return ()
+    return _unknown_effects(read_run(loaded.head, loaded.messages, loaded.receipts))
 
 
 def refused(run_id: str, scope: str, agent: str, error: DeuzError) -> AgentResult[object]:

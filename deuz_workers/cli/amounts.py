@@ -29,3 +29,13 @@ def money(micros: int | None) -> str:
     if micros is None:
         return "unknown"
     return f"${micros / 1_000_000:,.4f}" if micros < 1_000_000 else f"${micros / 1_000_000:,.2f}"
+
+
+def cost(micros: int | None) -> str:
+    """`money` in a sentence, where a bare `unknown` would leave open what of."""
+    return "cost unknown" if micros is None else money(micros)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from deuz_workers.cli.amounts import money, tokens
+from deuz_workers.cli.amounts import cost, counted
 from deuz_workers.cli.exits import exit_of_status
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.runs import coloured, event_line
+from deuz_workers.cli.run_views import arguments_line, coloured, event_line, ways_out
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, needed_application, on_app, pairs
 from deuz_workers.errors import ConfigurationError
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Tokens = Annotated[int | None, typer.Option("--budget-tokens", min=1, help="What the run may use, in tokens.")]
 Usd = Annotated[float | None, typer.Option("--budget-usd", min=0.000001, help="What the run may cost, in US dollars.")]
 Timeout = Annotated[float | None, typer.Option(min=0.0, help="Seconds to wait; the run goes on afterwards (exit code 3).")]
+
+PARKED = ("tool-reconciliation-required", "quarantine")
+"""Reasons of runs that go on when somebody says so."""
 
 
 def run(
@@ -134,7 +137,8 @@ def result_record(result: AgentResult[Any]) -> dict[str, object]:
 def show_result(result: AgentResult[Any], output: Output) -> None:
     """How it stands, what it used, its output or what to do next."""
     output.document(result_record(result))
-    used = f"{result.steps} turns, {tokens(result.usage.total_tokens)} tokens, {money(result.usage.cost_micros)}"
+    usage = result.usage
+    used = f"{counted(result.steps, 'turn')}, {counted(usage.total_tokens, 'token')}, {cost(usage.cost_micros)}"
     reason = f" ({escape(result.reason)})" if result.reason else ""
     output.show(f"{coloured(result.status)}{reason}  [dim]{used}[/]")
     if result.status == "completed":
@@ -142,6 +146,11 @@ def show_result(result: AgentResult[Any], output: Output) -> None:
     if result.error is not None:
         output.show(f"[red]{escape(str(result.error.get('name')))}[/]: {escape(str(result.error.get('message')))}")
     for call in result.pending_approvals:
-        output.show(f"waits for {escape(call.tool_name)}: deuz runs approve {escape(result.run_id)} {escape(call.approval_id)}")
+        output.show(f"waits for {escape(call.tool_name)} {escape(arguments_line(call.arguments))}")
+        output.show(escape(f"  deuz runs approve {result.run_id} {call.approval_id}   (or deny)"))
     for effect in result.unknown_effects:
-        output.show(f"nobody knows whether {escape(effect.tool_name)} (call {escape(effect.tool_call_id)}) had its effect")
+        shown = f"{effect.tool_name} (call {effect.tool_call_id}) {arguments_line(effect.arguments)}"
+        output.show(f"nobody knows whether it had its effect: {escape(shown)}")
+    if result.status == "stopped" and result.reason in PARKED:
+        for way in ways_out(result.run_id, result.reason, [asdict(effect) for effect in result.unknown_effects]):
+            output.show(escape(f"  {way}"))

@@ -1,0 +1,181 @@
+"""What `deuz runs` and `deuz run` say of a run, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from deuz_workers.cli.amounts import ago, cost, counted, duration
+
+if TYPE_CHECKING:
+    from deuz_workers.app.async_handle import AsyncHandle
+    from deuz_workers.app.deuz import Deuz
+    from deuz_workers.core.change import Head
+    from deuz_workers.ports.store import UncleanEnd
+
+COLOURS: Mapping[str, str] = {
+    "queued": "dim",
+    "running": "cyan",
+    "suspended": "yellow",
+    "completed": "green",
+    "stopped": "magenta",
+    "failed": "red",
+}
+SHOWN_OUTPUT_CHARS = 2_000
+"""Of an output on a terminal; `--full` and `--json` show all of it."""
+SHOWN_ARGUMENTS_CHARS = 100
+
+
+def coloured(status: str) -> str:
+    return f"[{COLOURS.get(status, 'white')}]{status}[/]"
+
+
+def arguments_line(arguments: object) -> str:
+    """Arguments of a call in one line, clipped."""
+    text = " ".join(json.dumps(arguments, default=repr, ensure_ascii=False).split())
+    return text if len(text) <= SHOWN_ARGUMENTS_CHARS else f"{text[: SHOWN_ARGUMENTS_CHARS - 3]}..."
+
+
+def ways_out(run_id: str, parked: str, effects: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Commands that free a parked run, each with what it does."""
+    if not effects:
+        why = "once what ended its processes is mended" if parked == "quarantine" else "lets it go on"
+        return [f"deuz runs retry {run_id}   ({why})", f"deuz runs cancel {run_id}"]
+    calls = "the call" if len(effects) == 1 else "all these calls"
+    first = effects[0]["tool_call_id"]
+    rest = "".join(f" --retry {effect['tool_call_id']}" for effect in effects[1:])
+    return [
+        f"deuz runs retry {run_id}   (runs {calls} again)",
+        f"deuz runs reconcile {run_id} --call {first} --output JSON{rest}   (it returned this; or --error TEXT)",
+    ]
+
+
+def summary(head: Head) -> dict[str, object]:
+    """What listings say of a run, for JSON."""
+    return {
+        "run_id": head.run_id,
+        "scope": head.scope,
+        "kind": head.kind,
+        "agent": head.agent,
+        "queue": head.queue,
+        "status": head.listed_status,
+        "parked": head.parked,
+        "revision": head.revision,
+        "turns": head.model_step,
+        "tokens": head.tokens,
+        "cost_micros": head.cost_micros,
+        "created_at_ms": head.created_at_ms,
+    }
+
+
+async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
+    """Everything that `show` says. Raises `RunNotFoundError`."""
+    from deuz_workers.app.access import not_found
+    from deuz_workers.core.envelope import decode_envelope
+
+    head = await deuz.store.head(handle.scope, handle.run_id)
+    if head is None:
+        raise not_found(handle.scope, handle.run_id)
+    envelope = decode_envelope(head)
+    ends = await deuz.store.unclean_ends(head.scope, head.run_id) if head.attempts else ()
+    effects = await handle.unknown_effects() if head.parked else ()
+    return {
+        **summary(head),
+        "phase": head.phase,
+        "attempts": head.attempts,
+        "due_in_ms": head.due_in_ms,
+        "deadline_in_ms": head.deadline_in_ms,
+        "holder": await _holder(deuz, head),
+        "usage": envelope.usage.to_record(),
+        "reason": envelope.reason,
+        "error": None if envelope.error is None else dict(envelope.error),
+        "has_output": envelope.has_output,
+        "output": envelope.output,
+        "pending": [asdict(call) for call in await handle.pending()],
+        "unknown_effects": [asdict(effect) for effect in effects],
+        "unclean_ends": [_unclean_end(end) for end in ends],
+        "now_ms": (now_ms := await deuz.store.now_ms()),
+        "age_ms": now_ms - head.created_at_ms,
+    }
+
+
+async def _holder(deuz: Deuz, head: Head) -> dict[str, object] | None:
+    """Who has the run's lease. The row is the truth; this is a courtesy, and makes no file of leases."""
+    from deuz_workers.core.names import run_lease_key
+    from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
+    from deuz_workers.store.opening import sqlite_file
+
+    try:
+        file = None if deuz.has_own_store else sqlite_file(deuz.settings.leases)
+        if file is not None and not file.exists():
+            return None
+        peek = await deuz.leases.peek(run_lease_key(head.scope, head.run_id))
+    except (ConfigurationError, LeaseStoreUnavailableError):
+        return None
+    return None if peek.ms_left is None else {"process": peek.owner.rpartition("#")[0], "ms_left": peek.ms_left}
+
+
+def _unclean_end(end: UncleanEnd) -> dict[str, object]:
+    """With what is known of it: `found`, what was found, `by` which process, and whether it ran `alone` there."""
+    try:
+        evidence: object = json.loads(end.evidence)
+    except ValueError:
+        evidence = None
+    return {**(evidence if isinstance(evidence, dict) else {}), "number": end.number, "at_ms": end.at_ms}
+
+
+def event_line(seq: int, kind: str, data: Mapping[str, object], after_ms: int) -> str:
+    """One event of the journal for people."""
+    details = "  ".join(f"[dim]{escape(name)}[/]={escape(str(value))}" for name, value in data.items())
+    return f"[dim]{seq:>4}  +{duration(after_ms):>7}[/]  {escape(kind):<16} {details}"
+
+
+def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
+    place = f"scope {record['scope']}, queue {record['queue']}, revision {record['revision']}"
+    lines = [
+        ("run", escape(f"{record['run_id']}  ({place})")),
+        ("agent", escape(str(record["agent"]))),
+        ("status", coloured(str(record["status"])) + (f"  ({escape(str(record['reason']))})" if record["reason"] else "")),
+        ("created", f"{duration(record['age_ms'])} ago"),
+        ("used", f"{counted(record['turns'], 'turn')}, {counted(record['tokens'], 'token')}, {cost(record['cost_micros'])}"),
+    ]
+    lines += [
+        (
+            "unclean end",
+            escape(f"{end['number']}, {ago(end['at_ms'], record['now_ms'])}: {end.get('found')}, found by {end.get('by')}"),
+        )
+        for end in record["unclean_ends"]
+    ]
+    if parked := record["parked"]:
+        lines.append(("parked", f"[yellow]{escape(str(parked))}[/]: it goes on when somebody says so"))
+        lines += [
+            (
+                "unknown",
+                escape(
+                    f"{effect['tool_name']}  (call {effect['tool_call_id']}, turn {effect['step']})  "
+                    f"{arguments_line(effect['arguments'])}"
+                ),
+            )
+            for effect in record["unknown_effects"]
+        ]
+        lines += [("way out", escape(way)) for way in ways_out(str(record["run_id"]), str(parked), record["unknown_effects"])]
+    if holder := record["holder"]:
+        lines.append(("held by", f"{escape(str(holder['process'] or 'a worker'))}, {duration(holder['ms_left'])} left"))
+    if record["due_in_ms"] is not None:
+        due_ms = record["due_in_ms"]
+        lines.append(("due", "now" if due_ms <= 0 else f"in {duration(due_ms)}"))
+    lines += [
+        ("waits for", escape(f"{call['tool_name']}  (item {call['approval_id']})  {arguments_line(call['arguments'])}"))
+        for call in record["pending"]
+    ]
+    if error := record["error"]:
+        lines.append(("error", f"[red]{escape(str(error.get('name')))}[/]: {escape(str(error.get('message')))}"))
+    if record["has_output"]:
+        text = record["output"] if isinstance(record["output"], str) else repr(record["output"])
+        cut = text if full or len(text) <= SHOWN_OUTPUT_CHARS else f"{text[:SHOWN_OUTPUT_CHARS]}... (--full shows all)"
+        lines.append(("output", escape(cut)))
+    return lines
