@@ -16,7 +16,8 @@ from rich.markup import escape
 
 from deuz_workers.cli.exits import Exit
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.session import AppOption, JsonOption, application, on_app
+from deuz_workers.cli.session import AppOption, JsonOption, application, missing_file, mistyped, on_app
+from deuz_workers.core.addresses import without_account
 from deuz_workers.errors import DeuzError
 
 if TYPE_CHECKING:
@@ -62,8 +63,12 @@ async def examine(deuz: Deuz) -> list[Finding]:
     """All findings, good ones too; a check that cannot reach its server is one itself."""
     findings: list[Finding] = []
     failed: set[str] = set()
+    if file := missing_file(deuz):
+        fix = "deuz db migrate makes it, and so does the first run; if runs are elsewhere, correct DEUZ_DATABASE_URL"
+        findings.append(Finding("warning", "store", f"there is no SQLite file {str(file)!r} (setting database_url)", fix))
+        failed.add("store")
     for subject, check in CHECKS.items():
-        if subject == "slots" and "store" in failed:
+        if subject in ("store", "slots") and "store" in failed:
             continue
         try:
             findings += await asyncio.wait_for(check(deuz), CHECK_S)
@@ -81,6 +86,14 @@ async def _versions(deuz: Deuz) -> list[Finding]:
     return [Finding("ok", "versions", said)]
 
 
+async def _settings(deuz: Deuz) -> list[Finding]:
+    """Variables that have no effect because of a typing mistake."""
+    return [
+        Finding("warning", "settings", f"{name} is no setting and has no effect", f"did you mean {meant}? rename or unset it")
+        for name, meant in mistyped().items()
+    ]
+
+
 async def _store(deuz: Deuz) -> list[Finding]:
     from deuz_workers.store.migrations import load_migrations
 
@@ -90,7 +103,8 @@ async def _store(deuz: Deuz) -> list[Finding]:
     number = len(load_migrations("sqlite" if deuz.settings.is_embedded else "postgres"))
     findings = [Finding("ok", "schema", f"migration {number}, which is this version's"), _skew("the database", skew_ms)]
     if deuz.settings.is_embedded:
-        findings.append(Finding("ok", "store", "SQLite, for the processes of one machine"))
+        place = without_account(url).removeprefix("sqlite:///")
+        findings.append(Finding("ok", "store", f"SQLite {place}, for the processes of one machine"))
         return findings
     import psycopg
 
@@ -99,7 +113,7 @@ async def _store(deuz: Deuz) -> list[Finding]:
         names = ("server_version", "synchronous_commit", "fsync")
         asked = await connection.execute("select " + ", ".join(f"current_setting('{name}')" for name in names))
         version, commit, fsync = await asked.fetchone() or ("unknown",) * 3
-    said = f"Postgres {version}, synchronous_commit {commit}, fsync {fsync}"
+    said = f"Postgres {version} at {without_account(url)}, synchronous_commit {commit}, fsync {fsync}"
     if commit == "off" or fsync == "off":
         fix = "set synchronous_commit = on and fsync = on: acknowledged commits are what every promise rests on"
         findings.append(Finding("broken", "store", said, fix))
@@ -110,25 +124,53 @@ async def _store(deuz: Deuz) -> list[Finding]:
 
 async def _redis(deuz: Deuz) -> list[Finding]:
     """Every server of leases and doorbells, each once."""
+    from redis.exceptions import RedisError
+
     from deuz_workers.leases.redis import SCHEMES, client_url
 
     settings = deuz.settings
     urls = [url for url in (settings.leases, settings.broker) if url is not None and url.partition(":")[0] in SCHEMES]
     if not urls:
-        where = "beside the database" if settings.leases.startswith(("sqlite:", "memory:")) else "in Postgres"
-        return [Finding("ok", "redis", f"not used: leases lie {where}")]
+        return [Finding("ok", "redis", f"not used: leases lie in {_leases_place(settings.leases)}")]
     findings: list[Finding] = []
     for url in dict.fromkeys(map(client_url, urls)):
-        findings += await _redis_server(url)
+        try:
+            findings += await _redis_server(url)
+        except (OSError, RedisError, ValueError) as error:
+            findings.append(_away("redis", url, error))
     return findings
 
 
 async def _leases(deuz: Deuz) -> list[Finding]:
-    """Whether leases in Postgres have their tables; a Redis server is looked at as such."""
-    if not deuz.settings.leases.startswith(("postgres:", "postgresql:")):
+    """Leases in Postgres must have their tables; a Redis server is looked at as such."""
+    url = deuz.settings.leases
+    if not url.startswith(("postgres:", "postgresql:")):
         return []
     peek = await deuz.leases.peek("doctor")
-    return [Finding("ok", "leases", f"in Postgres, whose memory of them is {peek.memory_age_ms // 1000} s old")]
+    said = f"in {_leases_place(url)}, whose memory of them is {peek.memory_age_ms // 1000} s old"
+    return [Finding("ok", "leases", said)]
+
+
+def _leases_place(url: str) -> str:
+    """Where leases lie that are not on a Redis."""
+    match url.partition(":")[0]:
+        case "sqlite":
+            return f"the file {without_account(url).removeprefix('sqlite:///')}"
+        case "memory":
+            return "the memory of each process, so that only one may execute runs"
+        case _:
+            return f"Postgres, {without_account(url)}"
+
+
+def _away(subject: str, url: str, error: BaseException) -> Finding:
+    """A server that cannot be used: where it was looked for, and why not."""
+    return Finding("broken", subject, f"{without_account(url)}: {_reason(error)}", _reach(subject))
+
+
+def _reason(error: BaseException) -> str:
+    """The kind of the error and its text, as far as that names no account."""
+    text = " ".join(str(error).split())
+    return type(error).__name__ if not text or "://" in text or "@" in text else f"{type(error).__name__}, {text}"
 
 
 async def _redis_server(url: str) -> list[Finding]:
@@ -163,8 +205,11 @@ async def _broker(deuz: Deuz) -> list[Finding]:
         with celery.connection_for_write() as connection:
             connection.ensure_connection(max_retries=1, timeout=5)
 
-    await asyncio.to_thread(reach)
-    findings = [Finding("ok", "broker", "reachable")]
+    try:
+        await asyncio.to_thread(reach)
+    except Exception as error:  # noqa: BLE001 - every transport has errors of its own
+        return [_away("broker", deuz.settings.broker, error)]
+    findings = [Finding("ok", "broker", f"{without_account(deuz.settings.broker)} is reachable")]
     options: dict[str, Any] = celery.conf.broker_transport_options or {}
     if options.get("ack_emulation") is not False:
         fix = "leave broker_transport_options as they are set: with ack emulation a long step is delivered again and again"
@@ -229,6 +274,7 @@ def _reach(subject: str) -> str:
 
 CHECKS: Mapping[str, Callable[[Deuz], Awaitable[list[Finding]]]] = {
     "versions": _versions,
+    "settings": _settings,
     "store": _store,
     "redis": _redis,
     "leases": _leases,

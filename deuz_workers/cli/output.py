@@ -14,13 +14,17 @@ from rich.markup import escape
 
 from deuz_workers.errors import DeuzError, as_record
 
+PIPE_COLUMNS = 10_000
+"""No line of a table is folded in a pipe or a file, where it is searched and not looked at."""
+
 
 class Output:
     """`json` True: stdout gets JSON alone, one document a line; everything for people is left out."""
 
     def __init__(self, json: bool = False) -> None:
         self.json = json
-        self.console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        width = None if sys.stdout.isatty() else PIPE_COLUMNS
+        self.console = Console(file=sys.stdout, highlight=False, soft_wrap=True, width=width)
 
     def show(self, *shown: RenderableType) -> None:
         """For people; nothing happens in JSON mode. Text may hold rich's markup."""
@@ -41,6 +45,12 @@ def report_error(error: DeuzError, *, as_json: bool) -> None:
         return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"[red]error[/] [bold]{escape(error.code)}[/]: {escape(_one_line(error.message))}")
+
+
+def report_warning(code: str, message: str) -> None:
+    """One line on stderr, in either mode."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"[yellow]warning[/] [bold]{escape(code)}[/]: {escape(_one_line(message))}")
 
 
 def _one_line(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +12,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from deuz_workers.cli.amounts import duration, money, tokens
+from deuz_workers.cli.amounts import cost, counted, duration, tokens
 from deuz_workers.cli.exits import Exit
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, on_app, pairs
+from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, on_app, pairs, stored
+from deuz_workers.cli.user_code import user_code
 from deuz_workers.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,24 +61,29 @@ def run(
     swarm = load_swarm(place)
     asked: dict[str, Any] = {"run_id": run_id, "idempotency_key": key, "scope": scope, "tags": pairs(tag or [], "--tag")}
 
-    async def work(deuz: Deuz) -> SwarmResult | None:
+    async def work(deuz: Deuz) -> tuple[SwarmResult, dict[str, str]] | None:
         if in_process:
             asked.pop("idempotency_key")
-            return await asyncio.wait_for(deuz.aio.run_swarm_embedded(swarm, **asked), timeout)
+            result = await asyncio.wait_for(deuz.aio.run_swarm_embedded(swarm, **asked), timeout)
+            return result, await reasons(deuz, scope, result.run_id, result.tasks)
         handle = await deuz.aio.run_swarm(swarm, **asked)
-        output.show(f"swarm [bold]{escape(handle.run_id)}[/], {len(swarm.tasks)} tasks; Ctrl-C ends the waiting, not the swarm")
+        tasks = counted(len(swarm.tasks), "task")
+        output.show(f"swarm [bold]{escape(handle.run_id)}[/], {tasks}; Ctrl-C ends the waiting, not the swarm")
         if not wait:
             output.document({"run_id": handle.run_id, "scope": handle.scope})
             return None
-        return await _watched(handle, output, timeout)
+        result = await _watched(handle, output, timeout)
+        return result, await reasons(deuz, scope, result.run_id, result.tasks)
 
-    result = on_app(application(app_place), work)
-    if result is None:
+    ended = on_app(application(app_place), work)
+    if ended is None:
         return
-    output.document(_record(result))
-    output.show(f"{result.status}: {_counts(result.counts)}; {tokens(result.tokens)} tokens, {money(result.cost_micros)}")
+    result, why = ended
+    output.document({**_record(result), "reasons": why})
+    output.show(f"{result.status}: {_counts(result.counts)}; {counted(result.tokens, 'token')}, {cost(result.cost_micros)}")
     for task_id, value in result.outputs.items():
         output.show(f"[bold]{escape(task_id)}[/] {escape(value if isinstance(value, str) else repr(value))}")
+    _show_reasons(why, output)
     raise typer.Exit(_exit_of(result.status))
 
 
@@ -90,7 +96,7 @@ def show(
 ) -> None:
     """Counters and tasks of one moment. Ends with 0, 1 or 3 as the swarm stands."""
 
-    async def look(deuz: Deuz) -> tuple[SwarmSnapshot, str, int]:
+    async def look(deuz: Deuz) -> tuple[SwarmSnapshot, str, int, dict[str, str]]:
         from deuz_workers.app.access import not_found
         from deuz_workers.app.swarm_result import swarm_status
 
@@ -98,11 +104,12 @@ def show(
         snapshot = None if head is None else await deuz.store.swarm_snapshot(head.rid)
         if head is None or snapshot is None:
             raise not_found(scope, run_id)
-        return snapshot, swarm_status(head, snapshot), await deuz.store.now_ms()
+        why = await reasons(deuz, scope, run_id, {task.task_id: task.status for task in snapshot.tasks})
+        return snapshot, swarm_status(head, snapshot), await deuz.store.now_ms(), why
 
-    snapshot, status, now_ms = on_app(application(place), look)
+    snapshot, status, now_ms, why = on_app(stored(place), look)
     output = Output(json)
-    output.document({"run_id": run_id, "scope": scope, "status": status, **asdict(snapshot)})
+    output.document({"run_id": run_id, "scope": scope, "status": status, **asdict(snapshot), "reasons": why})
     output.show(
         f"swarm [bold]{escape(run_id)}[/] is {status}: {snapshot.open} open, {snapshot.ready} ready, "
         f"{snapshot.running} of {snapshot.slots} slots in use"
@@ -122,24 +129,60 @@ def show(
             "" if took is None else duration(took),
         )
     output.show(table)
+    _show_reasons(why, output)
     raise typer.Exit(Exit.OK if status in ("running", "completed") else _exit_of(status))
 
 
 def load_swarm(place: str) -> Swarm:
     """The swarm that `place` names. Raises `ConfigurationError` that says which part is wrong."""
-    from deuz_workers.app.discovery import import_from_here
+    from deuz_workers.app.discovery import import_from_here, with_article
     from deuz_workers.app.swarm import Swarm
 
     module_name, colon, attribute = place.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise ConfigurationError(f"{place!r} names no swarm; write package.module:attribute, such as my_swarms:nightly")
-    module = import_from_here(module_name, place)
-    found: object = getattr(module, attribute, None)
+    with user_code(place):
+        module = import_from_here(module_name, place)
+    if not hasattr(module, attribute):
+        known = sorted(name for name, value in vars(module).items() if isinstance(value, Swarm))
+        there = f"the swarms there are {', '.join(f'{module_name}:{name}' for name in known)}" if known else "no swarm is there"
+        raise ConfigurationError(f"{place!r}: there is no {attribute!r} in {module_name!r}; {there}")
+    found: object = getattr(module, attribute)
     if callable(found) and not isinstance(found, Swarm):
-        found = found()
+        with user_code(place):
+            found = found()
     if not isinstance(found, Swarm):
-        raise ConfigurationError(f"{place!r} is a {type(found).__name__}, not a Swarm")
+        raise ConfigurationError(f"{place!r} is {with_article(type(found).__name__)}, not a Swarm")
     return found
+
+
+async def reasons(deuz: Deuz, scope: str, run_id: str, tasks: Mapping[str, str]) -> dict[str, str]:
+    """Why tasks failed, were stopped or wait for a word, by task id; blocked ones follow from these."""
+    from deuz_workers.core.envelope import decode_envelope
+    from deuz_workers.core.names import task_run_id
+    from deuz_workers.errors import CheckpointVersionError, CodecError
+
+    found: dict[str, str] = {}
+    for task_id, status in tasks.items():
+        if status not in ("failed", "needs_reconciliation"):
+            continue
+        head = await deuz.store.head(scope, task_run_id(run_id, task_id))
+        if head is None:
+            continue
+        try:
+            envelope = decode_envelope(head)
+        except (CodecError, CheckpointVersionError) as error:
+            found[task_id] = error.message
+            continue
+        error = envelope.error
+        told = f"{error.get('name')}: {error.get('message')}" if error else head.parked or envelope.reason
+        found[task_id] = told or "no reason is recorded"
+    return found
+
+
+def _show_reasons(why: Mapping[str, str], output: Output) -> None:
+    for task_id, told in why.items():
+        output.show(f"[red]{escape(task_id)}[/] {escape(' '.join(told.split()))}")
 
 
 async def _watched(handle: AsyncSwarmHandle, output: Output, timeout: float | None) -> SwarmResult:

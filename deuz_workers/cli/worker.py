@@ -48,7 +48,7 @@ def worker(
     number of them share the database.
     """
     set_up_logging(loglevel.value, log_config)
-    deuz = needed_application(app)
+    deuz = needed_application(app, logs=True)
     os.environ.setdefault("DEUZ_APP", app or "")
     names = None if queues is None else [found for part in queues.split(",") if (found := part.strip())]
     if deuz.settings.broker is None:

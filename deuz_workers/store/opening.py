@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -60,10 +61,9 @@ def dialect_of(
 
         if url == MEMORY:
             return SqliteDialect(None, synchronous=synchronous)
-        path, _, query = url.partition("?")
-        path = path.removeprefix("sqlite:///")
-        if path and not path.startswith("sqlite:"):
-            return SqliteDialect(path, synchronous=_synchronous(query) or synchronous)
+        path = sqlite_file(url)
+        if path is not None:
+            return SqliteDialect(path, synchronous=_synchronous(url.partition("?")[2]) or synchronous)
     elif url.startswith(("postgresql://", "postgres://")):
         from deuz_workers.store.postgres import PostgresDialect
 
@@ -72,6 +72,14 @@ def dialect_of(
     raise ConfigurationError(
         f"a database URL of scheme '{scheme}' is not understood; use postgresql://..., sqlite:///path or {MEMORY}"
     )
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file that an SQLite URL names, whether it is there or not; None for memory and for any other URL."""
+    path = url.partition("?")[0]
+    if not path.startswith("sqlite:///") or path == "sqlite:///":
+        return None
+    return Path(path.removeprefix("sqlite:///"))
 
 
 def _synchronous(query: str) -> Literal["normal", "full"] | None:

@@ -69,6 +69,7 @@ def test_the_version_is_told(deuz: Deuz) -> None:
 @pytest.mark.usefixtures("sqlite_url")
 def test_a_mistake_ends_with_2_and_its_name(deuz: Deuz, arguments: tuple[str, ...], message: str) -> None:
     """People read it on stderr, without a traceback; with --json the record is all that stdout holds."""
+    deuz("db", "migrate")
     said = deuz(*arguments)
     assert (said.code, said.out) == (Exit.USAGE, "")
     assert message in said.err
@@ -78,6 +79,54 @@ def test_a_mistake_ends_with_2_and_its_name(deuz: Deuz, arguments: tuple[str, ..
         assert (record.code, record.err) == (Exit.USAGE, "")
         assert message in record.document["error"]["message"]
         assert record.document["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("runs", "list"),
+        ("runs", "show", "r"),
+        ("runs", "watch", "r"),
+        ("swarm", "show", "s"),
+        ("doctor",),
+        ("runs", "retry", "r"),
+    ],
+)
+def test_looking_makes_no_file(deuz: Deuz, sqlite_url: str, arguments: tuple[str, ...]) -> None:
+    """The file, the setting and the way out are named; doctor finds the same."""
+    file = Path(sqlite_url.removeprefix("sqlite:///"))
+    said = deuz(*arguments)
+    assert list(file.parent.iterdir()) == []
+    assert str(file) in said.err + said.out
+    assert "DEUZ_DATABASE_URL" in said.err + said.out
+    if arguments != ("doctor",):
+        assert said.code == Exit.USAGE
+        assert deuz(*arguments, "--json").document["error"]["code"] == "no_database"
+
+
+def test_a_mistyped_variable_is_told(deuz: Deuz, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line on stderr from any command, and a finding of doctor's."""
+    monkeypatch.setenv("DEUZ_DATABASE_UR", "postgresql://someone:secret@host/x")
+    assert deuz("db", "migrate").err.count("DEUZ_DATABASE_URL?") == 1
+    said = deuz("doctor", "--json")
+    [finding] = [finding for finding in said.document["findings"] if finding["subject"] == "settings"]
+    assert (finding["level"], "DEUZ_DATABASE_URL" in finding["fix"]) == ("warning", True)
+    assert "secret" not in said.out + said.err
+
+
+def test_what_the_module_of_the_user_raises_is_told_with_its_own_lines(
+    deuz: Deuz, own_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Type, message and the user's frames; no traceback, none of ours or of Python's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_shop.py").write_text("def price():\n    return {}['rate']\n\n\nprice()\n")
+    said = deuz("runs", "list", "--app", "broken_shop:app")
+    assert (said.code, said.out) == (Exit.USAGE, "")
+    assert "module_failed" in said.err
+    assert "KeyError: 'rate' (broken_shop.py:5 in <module>: price(); broken_shop.py:2 in price" in said.err
+    assert "importlib" not in said.err
+    error = deuz("runs", "list", "--app", "broken_shop:app", "--json").document["error"]
+    assert (error["code"], error["error"]) == ("module_failed", "KeyError")
 
 
 def test_a_server_that_is_away_ends_with_4(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ def levels(said: Said) -> dict[str, set[str]]:
 @pytest.mark.usefixtures("sqlite_url")
 def test_a_laptop_is_well(deuz: Deuz) -> None:
     """An SQLite file and no server: nothing is broken, and people see the same lines."""
+    deuz("db", "migrate")
     said = deuz("doctor", "--json")
     assert said.code == Exit.OK
     assert set.union(*levels(said).values()) == {"ok"}
@@ -130,11 +131,16 @@ async def test_a_leaked_slot_is_broken(migrated_postgres_dsn: str) -> None:
 
 @pytest.mark.usefixtures("sqlite_url")
 def test_servers_that_are_away_are_named_by_their_settings(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each check stands alone; no URL and no password is printed."""
+    """Each check stands alone: address and reason are told, the account is not."""
+    deuz("db", "migrate")
     monkeypatch.setenv("DEUZ_REDIS_URL", "redis://user:secret@127.0.0.1:1/0")
     said = deuz("doctor", "--json")
     assert said.code == Exit.FAILED
     assert "DEUZ_REDIS_URL" in findings(said, "redis")[0]["fix"]
     assert "DEUZ_BROKER_URL" in findings(said, "broker")[0]["fix"]
     assert findings(said, "schema")[0]["level"] == "ok"
+    assert findings(said, "redis")[0]["said"].startswith("redis://127.0.0.1:1/0: ")
+    assert "ConnectionError" in findings(said, "redis")[0]["said"]
+    assert findings(said, "broker")[0]["said"].startswith("redis://127.0.0.1:1/0: ")
     assert "secret" not in said.out
+    assert "user" not in said.out
