@@ -295,7 +295,7 @@ async def test_a_result_without_output_says_why(memory: World) -> None:
     """Reading `output` of a suspended, stopped or failed run raises, with status and reason."""
     app = memory.process(gated(Effects()))
     suspended = await app.aio.run_embedded("x", "go", run_id="r")
-    with pytest.raises(RunFailedError, match="1 approvals are pending"):
+    with pytest.raises(RunFailedError, match="1 approval is pending"):
         _ = suspended.output
     await app.aio.handle("r").cancel()
     with pytest.raises(RunFailedError, match="stopped and has no output: aborted"):
