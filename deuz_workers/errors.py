@@ -9,6 +9,7 @@
     │   └── ServerUnavailableError    an embedded server could not be found or started
     ├── StoreError
     │   ├── StoreUnavailableError     (retry later) nobody knows more than the message says
+    │   │   └── StoreRefusedError     (never) account, database name or path are wrong
     │   ├── MigrationMissingError
     │   ├── SchemaTooNewError
     │   ├── CheckpointVersionError    code ``checkpoint_version_unsupported``
@@ -114,6 +115,13 @@ class StoreUnavailableError(StoreError):
 
     code = "store_unavailable"
     retry = "later"
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """The store cannot be used as it is set: waiting does not help."""
+
+    code = "store_refused"
+    retry = "never"
 
 
 class MigrationMissingError(StoreError):

@@ -18,7 +18,7 @@ from deuz_workers.cli.exits import Exit
 from deuz_workers.cli.output import Output
 from deuz_workers.cli.session import AppOption, JsonOption, application, missing_file, mistyped, on_app
 from deuz_workers.core.addresses import without_account
-from deuz_workers.errors import DeuzError
+from deuz_workers.errors import DeuzError, LeaseStoreUnavailableError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -34,6 +34,7 @@ URLS = {
     "leases": "leases_url (DEUZ_LEASES_URL, else DEUZ_DATABASE_URL)",
     "broker": "broker_url (DEUZ_BROKER_URL, else DEUZ_REDIS_URL)",
 }
+AWAY = (StoreUnavailableError, LeaseStoreUnavailableError)
 CHECK_S = 10.0
 """A server that has not answered by then is out of reach."""
 
@@ -261,7 +262,7 @@ def _unchecked(subject: str, error: Exception) -> Finding:
         case DeuzError(code="schema_too_new"):
             return Finding("broken", subject, error.message, "upgrade deuz_workers")
         case DeuzError():
-            return Finding("broken", subject, error.message, _reach(subject) if error.retry == "later" else "")
+            return Finding("broken", subject, error.message, _reach(subject) if isinstance(error, AWAY) else "")
         case TimeoutError():
             return Finding("broken", subject, f"no answer within {CHECK_S:.0f} s", _reach(subject))
         case _:  # a library's own error; its text may hold the URL

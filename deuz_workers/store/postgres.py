@@ -11,7 +11,6 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, LiteralString, NoReturn, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg.rows import dict_row
@@ -20,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from deuz_workers.errors import ConfigurationError, MigrationMissingError, StoreError, StoreUnavailableError
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Row
 from deuz_workers.store.migrations import Migration, check_known
+from deuz_workers.store.postgres_errors import place_of, unreachable
 from deuz_workers.store.postgres_statements import Statement, postgres_statements
 from deuz_workers.store.postgres_values import register_dumpers, unstorable
 
@@ -70,6 +70,8 @@ class PostgresDialect:
     def __init__(self, url: str, *, max_connections: int | None = None, prepare: bool | None = None) -> None:
         """`max_connections`: per process and event loop; None: `MAX_CONNECTIONS`. `prepare` None reads ``DEUZ_DB_PREPARE``."""
         self._url = url
+        self.place = place_of(url)
+        """Database and server, without account and options."""
         self._max_connections = max_connections or MAX_CONNECTIONS
         if prepare is None:
             prepare = os.environ.get("DEUZ_DB_PREPARE", "on").lower() not in ("off", "0", "false", "no")
@@ -95,7 +97,7 @@ class PostgresDialect:
             finally:
                 await pool.putconn(pooled)
         except PoolTimeout:
-            raise StoreUnavailableError(f"no connection to {self.place} within {CONNECT_TIMEOUT_S:g} s") from None
+            raise await self._why_not() from None
         except psycopg.Error as error:
             _translate(operation, error)
         except ValueError as error:
@@ -132,12 +134,6 @@ class PostgresDialect:
         if pool is not None:
             await pool.close()
 
-    @property
-    def place(self) -> str:
-        """The database's URL without user, password and options."""
-        parts = urlsplit(self._url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
     async def _pool(self) -> _Pool:
         key = (os.getpid(), asyncio.get_running_loop())
         pool = self._pools.get(key)
@@ -170,8 +166,16 @@ class PostgresDialect:
 
     def _translate_direct(self, error: psycopg.Error) -> NoReturn:
         if error.sqlstate is None:
-            raise StoreUnavailableError(f"no connection to {self.place}") from None
+            raise unreachable(error, self.place) from None
         _translate("migrate", error)
+
+    async def _why_not(self) -> StoreUnavailableError:
+        """Why the pool could make no connection, which it does not tell."""
+        try:
+            await (await self._direct()).close()
+        except psycopg.OperationalError as error:
+            return unreachable(error, self.place)
+        return StoreUnavailableError(f"no connection to {self.place} was free within {CONNECT_TIMEOUT_S:g} s")
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from deuz_workers.core.change import Bell, Change, Head, ItemRow, NoteKind, Outcome
 from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
 from deuz_workers.core.usage import Budget
-from deuz_workers.errors import RunExistsError, StoreError, StoreUnavailableError
+from deuz_workers.errors import RunExistsError, StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.store import (
     Answered,
     Cascade,
@@ -57,6 +57,26 @@ PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
+_READS = frozenset(
+    (
+        "balance",
+        "bells",
+        "cost_by_tag",
+        "find_run",
+        "head",
+        "item_answer",
+        "journal",
+        "list_runs",
+        "load",
+        "now",
+        "open_items",
+        "swarm_counters",
+        "swarm_snapshot",
+        "swarms_needing_attention",
+        "task_results",
+        "unclean_ends",
+    )
+)
 _UNKNOWN_EPOCH = Known(epoch=-1, last_seq=-1, step=0)
 
 
@@ -299,12 +319,14 @@ class SqlStore(RunStore):
         while True:
             try:
                 return await self.dialect.fetch(operation, params)
+            except StoreRefusedError:
+                raise
             except (AnswerLost, Contended, StoreUnavailableError) as error:
                 if time.monotonic() >= give_up:
                     reason = f" ({error})" if isinstance(error, StoreUnavailableError) else ""
                     raise StoreUnavailableError(
-                        f"the database did not answer '{operation}' within {self.patience_ms} ms{reason}; "
-                        "it may be offered again",
+                        f"the database did not answer '{operation}' within {self.patience_ms} ms{reason}"
+                        + ("" if operation in _READS else "; it may be offered again"),
                         operation=operation,
                     ) from error
             await asyncio.sleep(pause_ms / 1_000)

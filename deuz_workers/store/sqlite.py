@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from deuz_workers.errors import ConfigurationError, StoreUnavailableError
+from deuz_workers.errors import ConfigurationError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.store.migrations import Migration, check_version, load_migrations
 from deuz_workers.store.sqlite_connection import BUSY_MS, Busy, SqliteConnection
@@ -132,7 +132,10 @@ class SqliteDialect:
             if self._path == _MEMORY and self._processes:
                 raise StoreUnavailableError("a store in memory stays with the process that began it; use a file to share one")
             threads = None if self._path == _MEMORY else ThreadPoolExecutor(_THREADS, "deuz-store")
-            connection = SqliteConnection(self._path, load_statements(self.name), synchronous=self._synchronous)
+            try:
+                connection = SqliteConnection(self._path, load_statements(self.name), synchronous=self._synchronous)
+            except StoreUnavailableError as error:  # a file that cannot be opened now cannot be opened in a second either
+                raise StoreRefusedError(error.message, **error.fields) from None
             made = _Process(connection, threads)
             mine = self._processes.setdefault(pid, made)
             if mine is not made:
