@@ -43,6 +43,8 @@ def first_messages(prompt: Content | None, messages: Iterable[GivenMessage] | No
 
 def _user(prompt: Content) -> Message:
     if isinstance(prompt, str):
+        if not prompt.strip():
+            raise ConfigurationError("the prompt is empty; a run needs something to answer")
         return user(prompt)
     parts = tuple(prompt)
     if not parts or not all(isinstance(part, _PARTS) for part in parts):  # pyright: ignore[reportUnnecessaryIsInstance]

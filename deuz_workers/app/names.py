@@ -25,6 +25,10 @@ def check_name(what: str, name: object) -> str:
 def check_run_id(value: object) -> str:
     """Of a run that somebody starts. Raises `ConfigurationError`; a slash is kept for the tasks of swarms."""
     run_id = check_id("a run id", value)
+    if any(letter.isspace() for letter in run_id):
+        raise ConfigurationError(
+            f"a run id cannot be {_shown(run_id)}: spaces make it hard to copy and to quote; use '-' or ':'"
+        )
     if "/" in run_id:
         raise ConfigurationError(
             f"a run id cannot be {_shown(run_id)}: '/' stands between a swarm and its tasks; use '-' or ':'"

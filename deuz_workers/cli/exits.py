@@ -34,13 +34,13 @@ class Exit(IntEnum):
 
 
 MEANINGS: Final = {
-    Exit.OK: "done; a run that was waited for is completed",
+    Exit.OK: "done; a run that was waited for is completed; a worker was told to end, and has",
     Exit.FAILED: "the run failed or was stopped, or doctor found something broken",
     Exit.USAGE: "wrong usage or configuration; nothing was written",
-    Exit.WAITING: "the run waits for an answer, or goes on after --timeout",
+    Exit.WAITING: "the run waits for an answer, is parked, or goes on after --timeout",
     Exit.UNREACHABLE: "a server (database, Redis, broker) cannot be reached or started",
-    Exit.INTERRUPTED: "ended by Ctrl-C; runs go on",
-    Exit.TERMINATED: "ended by SIGTERM; runs go on",
+    Exit.INTERRUPTED: "ended by Ctrl-C, but for workers; runs go on",
+    Exit.TERMINATED: "ended by SIGTERM, but for workers; runs go on",
 }
 
 _UNREACHABLE = (StoreUnavailableError, LeaseStoreUnavailableError, ServerUnavailableError)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 from rich.markup import escape
 
 from deuz_workers.cli.amounts import cost, counted
-from deuz_workers.cli.exits import exit_of_status
+from deuz_workers.cli.exits import Exit, exit_of_status
 from deuz_workers.cli.output import Output
 from deuz_workers.cli.run_views import arguments_line, coloured, event_line, ways_out
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, needed_application, on_app, pairs
@@ -64,12 +65,20 @@ def run(
     if in_process:
         if queue is not None or priority or not wait:
             raise ConfigurationError("--in-process leaves no run for workers; leave out --queue, --priority and --no-wait")
+        if key is None:
+            asked["run_id"] = run_id or str(uuid4())
         deuz = needed_application(place)
         deuz.registry.check_agent(agent)
-        result = on_app(deuz, lambda app: asyncio.wait_for(app.aio.run_embedded(agent, prompt, **asked), timeout))
+        _check_price(deuz, agent, budget_usd)
+        asked["on_conflict"] = "return"  # the same command again goes on with the run
+        with interruption_told(asked, output, in_process=True):
+            result = on_app(deuz, lambda app: asyncio.wait_for(app.aio.run_embedded(agent, prompt, **asked), timeout))
     else:
         asked |= {"queue": queue, "priority": priority}
-        result = on_app(application(place), lambda app: _enqueued(app, agent, prompt, asked, output, timeout, wait=wait))
+        deuz = application(place)
+        _check_price(deuz, agent, budget_usd)
+        with interruption_told(asked, output, in_process=False):
+            result = on_app(deuz, lambda app: _enqueued(app, agent, prompt, asked, output, timeout, wait=wait))
     if result is not None:
         show_result(result, output)
         raise typer.Exit(exit_of_status(result.status))
@@ -79,6 +88,7 @@ async def _enqueued(
     deuz: Deuz, agent: str, prompt: str, asked: dict[str, Any], output: Output, timeout: float | None, *, wait: bool
 ) -> AgentResult[Any] | None:
     handle = await deuz.aio.enqueue(agent, prompt, **asked)
+    asked["run_id"] = handle.run_id
     if not wait:
         output.document({"run_id": handle.run_id, "scope": handle.scope, "status": await handle.status()})
         output.show(f"started [bold]{escape(handle.run_id)}[/]; follow it with: deuz runs watch {escape(handle.run_id)}")
@@ -86,6 +96,39 @@ async def _enqueued(
     output.show(f"run [bold]{escape(handle.run_id)}[/]; Ctrl-C ends the waiting, not the run")
     async with events_shown(handle, output):
         return await handle.result(timeout)
+
+
+@contextlib.contextmanager
+def interruption_told(asked: Mapping[str, Any], output: Output, *, in_process: bool) -> Generator[None]:
+    """Ctrl-C says which run it leaves behind, and how to go on with it; the exit code stays that of Ctrl-C."""
+    try:
+        yield
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        run_id, key = asked["run_id"], asked["idempotency_key"]
+        if run_id is None and key is None:
+            raise  # nothing was started
+        if in_process:
+            way = "the same command again" if key is not None else f"the same command with --run-id {run_id}"
+        else:
+            way = f"deuz runs watch {run_id}" if run_id is not None else "the same command again"
+        output.document({"run_id": run_id, "scope": asked["scope"], "interrupted": True, "go_on": way})
+        output.show(escape(f"interrupted; {f'run {run_id}' if run_id else f'the run under key {key}'} goes on with: {way}"))
+        raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def _check_price(deuz: Deuz, agent: str, budget_usd: float | None) -> None:
+    """Raises `ConfigurationError` for a budget in USD where this process knows the model and no price of it."""
+    from deuz_workers.core.usage import Usage
+
+    known = deuz.agents.get(agent)
+    if budget_usd is None or known is None:
+        return
+    model = known.definition.model.name
+    if deuz.prices.cost_micros(model, Usage(input_tokens=1, output_tokens=1)) is None:
+        raise ConfigurationError(
+            f"no price is known for model {model!r}, so that --budget-usd would stop the run at its first call; "
+            f"use --budget-tokens, or Deuz(..., prices={{{model!r}: Price(...)}})"
+        )
 
 
 @contextlib.asynccontextmanager

@@ -42,7 +42,7 @@ def worker(
         str | None, typer.Option("--log-config", metavar="FILE", help="A TOML file for logging.config.dictConfig.")
     ] = None,
 ) -> None:
-    """Execute runs until SIGTERM or Ctrl-C; a second one hurries.
+    """Execute runs until SIGTERM or Ctrl-C, then drain and end with 0; a second signal hurries.
 
     With a broker this is a Celery worker. Without one (no Redis) it is a plain process that looks for work itself, and any
     number of them share the database.

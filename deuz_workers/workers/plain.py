@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.embedded import driver
+from deuz_workers.app.settings import Settings
+from deuz_workers.core.addresses import without_account
 from deuz_workers.engine.in_process import InProcess
 
 LOOK_MS = 100
@@ -38,9 +40,16 @@ async def _serve(app: Deuz, concurrency: int, queues: tuple[str, ...]) -> None:
     async with driver(app, concurrency=concurrency, queues=queues, sweep_interval_ms=LOOK_MS) as driving:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _asked_to_end, stop, driving)
-        log.info("worker_open pid=%d", os.getpid())
+        working_on = what_it_works_on(app, app.settings.model_copy(update={"queues": queues}))
+        log.info("worker_open pid=%d pool=none concurrency=%d %s", os.getpid(), concurrency, working_on)
         await driving.serve(stop, grace_ms=app.settings.drain_grace_ms)
     await app.aclose()
+
+
+def what_it_works_on(app: Deuz, settings: Settings) -> str:
+    """Queues, number of agents and reducers, and the database without account, for the log."""
+    names = f"agents={len(app.registry.agents)} reducers={len(app.registry.reducers)}"
+    return f"queues={','.join(settings.queues)} {names} database={without_account(settings.database_url)}"
 
 
 def _asked_to_end(stop: asyncio.Event, driving: InProcess) -> None:

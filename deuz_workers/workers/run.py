@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.workers.bootstep import check_pool
 from deuz_workers.workers.celery_app import make_celery
 from deuz_workers.workers.celery_settings import concurrency_of
-from deuz_workers.workers.plain import run_plain_worker
+from deuz_workers.workers.plain import run_plain_worker, what_it_works_on
+
+log = logging.getLogger(__name__)
 
 
 def run_worker(
@@ -23,7 +26,7 @@ def run_worker(
     queues: Sequence[str] | None = None,
     name: str | None = None,
 ) -> int:
-    """Execute steps until a signal says to end; returns the exit code, 0 after a drain.
+    """Execute steps until a signal says to end; returns the exit code, 0 after a signal.
 
     Without a broker this is a plain worker (`workers.plain`), else a Celery one. What is None comes from the settings.
     `name`: of the node, `celery@<hostname>` where there are no others on this host.
@@ -44,8 +47,16 @@ def run_worker(
         loglevel="INFO",
         quiet=True,
     )
+    asked: list[str] = []
+
+    def told_to_end(*, sig: str, **_: Any) -> None:
+        asked.append(sig)
+
+    signals.worker_shutting_down.connect(told_to_end)
+    log.info("worker_starting pool=%s concurrency=%d %s", settings.pool, settings.concurrency, what_it_works_on(app, settings))
     worker.start()
-    return worker.exitcode or 0
+    # Celery ends with 1 after Ctrl-C and with 0 after SIGTERM, although it does the same.
+    return 0 if asked else worker.exitcode or 0
 
 
 def _logging_is_set_up(**_: Any) -> None:

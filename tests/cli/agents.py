@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +15,14 @@ from deuz_workers.testing.script import call, calls
 def send(text: str) -> str:
     """Send a text."""
     return f"sent {text}"
+
+
+@tool
+async def nap() -> str:
+    """Sleep for a minute."""
+    print("napping", file=sys.stderr, flush=True)
+    await asyncio.sleep(60)
+    return "rested"
 
 
 @reducer
@@ -31,6 +41,7 @@ app = Deuz(
     [
         Agent("greeter", model=MockModel(["hello"])),
         Agent("sender", model=MockModel([calls(call("send", text="hi")), "done"]), tools=[send]),
+        Agent("sleeper", model=MockModel([calls(call("nap")), "done"]), tools=[nap]),
         Agent("refused", model=MockModel([ModelRequestError("the request is wrong")])),
     ],
     reducers=[joined, broken],

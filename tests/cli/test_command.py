@@ -63,6 +63,13 @@ def test_the_version_is_told(deuz: Deuz) -> None:
         (("swarm", "run", "tests.cli.agents:app"), "not a Swarm"),
         (("swarm", "run", "no-swarm"), "names no swarm"),
         (("swarm", "show", "nothing"), "there is no run 'nothing'"),
+        (("swarm", "run", "tests.cli.agents:nope"), "the swarms there are tests.cli.agents:pair"),
+        (("run", "greeter", " ", "--app", APP, "--no-wait"), "the prompt is empty"),
+        (("run", "greeter", "Hi", "--app", APP, "--no-wait", "--run-id", "a b"), "a run id cannot be 'a b'"),
+        (("run", "greeter", "Hi", "--app", APP, "--no-wait", "--run-id", ""), "a run id cannot be ''"),
+        (("run", "greeter", "Hi", "--app", APP, "--no-wait", "--budget-usd", "1"), "no price is known"),
+        (("run", "nobody", "Hi", "--app", APP), "known are greeter, refused, sender, sleeper. Agents"),
+        (("worker", "--app", "tests.cli.agents:send"), "is a "),
         (("nonsense",), "nonsense"),
     ],
 )
@@ -156,9 +163,12 @@ def test_a_database_without_a_schema_is_told_apart_and_migrated(
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_workers_execute_what_the_command_line_starts(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """A worker process, a run that is waited for, a listing; SIGTERM ends the worker with 0."""
+def test_workers_execute_what_the_command_line_starts(
+    kind: str, end: signal.Signals, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A worker process, a run that is waited for, a listing; either signal ends the worker with 0."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DEUZ_APP": APP, "DEUZ_SWEEP_INTERVAL_MS": "200"}
     if kind == "postgres":
         environment["DEUZ_DATABASE_URL"] = request.getfixturevalue("migrated_postgres_dsn")
@@ -182,9 +192,12 @@ def test_workers_execute_what_the_command_line_starts(kind: str, tmp_path: Path,
         )
         assert ran.returncode == Exit.OK, ran.stdout + ran.stderr + (tmp_path / "worker.log").read_text()
         assert json.loads(ran.stdout)["output"] == "hello"
-        # Its handlers are there once it has executed something, so from now on SIGTERM drains.
-        worker.send_signal(signal.SIGTERM)
+        # Its handlers are there once it has executed something, so from now on a signal drains.
+        worker.send_signal(end)
         assert worker.wait(DEADLINE_S) == 0, (tmp_path / "worker.log").read_text()
+        said = (tmp_path / "worker.log").read_text()
+        assert "queues=default agents=4 reducers=2 database=" in said
+        assert "postgres@" not in said
     finally:
         worker.kill()
         worker.wait()
@@ -211,3 +224,24 @@ def test_ctrl_c_ends_the_waiting_and_not_the_run(tmp_path: Path) -> None:
         check=True,
     )
     assert [run["status"] for run in json.loads(listed.stdout)["runs"]] == ["queued"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_in_process_names_the_run_and_how_to_go_on(as_json: bool, tmp_path: Path) -> None:
+    """The id that was made for it, whichever way it is asked for; exit code 130."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DEUZ_DATABASE_URL": f"sqlite:///{tmp_path}/deuz.db"}
+    command = [sys.executable, "-m", "deuz_workers.cli", "run", "sleeper", "Hi", "--app", APP, "--in-process"]
+    command += ["--json"] if as_json else []
+    running = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    assert "napping" in running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == Exit.INTERRUPTED
+    if as_json:
+        record = json.loads(said)
+        assert record["interrupted"] is True
+        assert record["run_id"] in record["go_on"]
+    else:
+        assert "the same command with --run-id " in said

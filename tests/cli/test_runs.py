@@ -38,6 +38,17 @@ def test_a_run_is_listed_shown_and_watched(deuz: Deuz) -> None:
     assert "run.completed" in deuz("runs", "watch", "r1").out
 
 
+def test_a_run_id_stays_on_one_line(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe at 80 columns, however long the id is, so that it can be copied and searched for."""
+    monkeypatch.setenv("COLUMNS", "80")
+    run_id = "nightly:" + "0123456789" * 8
+    deuz("run", "greeter", "Hi", "--app", APP, "--no-wait", "--run-id", run_id)
+    lines = deuz("runs", "list").out.splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith(run_id)
+    assert "greeter" in lines[1]
+
+
 def test_pages_follow_each_other(deuz: Deuz) -> None:
     """The cursor of a page begins the next one; the last page has none."""
     for number in range(3):
@@ -64,7 +75,10 @@ def test_a_call_that_waits_is_answered_once(deuz: Deuz, command: str, verdict: b
     assert said.code == Exit.WAITING
     [pending] = deuz("runs", "show", "r1", "--json").document["pending"]
     assert f"deuz runs approve r1 {pending['approval_id']}" in said.out
-    assert "waits for" in deuz("runs", "show", "r1").out
+    assert '{"text": "hi"}' in said.out
+    shown = deuz("runs", "show", "r1").out
+    assert "waits for" in shown
+    assert '{"text": "hi"}' in shown
     answered = deuz("runs", command, "r1", "--reason", "because", "--json").document
     assert (answered["item"], answered["stored"], answered["open_items"]) == (pending["approval_id"], True, 0)
     again = deuz("runs", "approve", "r1", pending["approval_id"], "--json").document
@@ -127,4 +141,8 @@ def test_swarms_run_and_are_shown(deuz: Deuz) -> None:
     partial = deuz("swarm", "run", "tests.cli.agents:half", "--app", APP, "--in-process", "--run-id", "s2")
     assert partial.code == Exit.FAILED
     assert "partial" in partial.out
-    assert deuz("swarm", "show", "s2").code == Exit.FAILED
+    assert "b ReducerError: ValueError: no result" in partial.out
+    shown = deuz("swarm", "show", "s2")
+    assert shown.code == Exit.FAILED
+    assert "b ReducerError: ValueError: no result" in shown.out
+    assert "no result" in deuz("swarm", "show", "s2", "--json").document["reasons"]["b"]
