@@ -1,4 +1,10 @@
-"""Real servers without installation or root: what `deuz demo`, `deuz worker --embedded` and the tests stand on."""
+"""Real servers without installation or root: what `deuz demo` and the tests stand on, and applications on a laptop can.
+
+::
+
+    with EmbeddedPostgres() as postgres, EmbeddedRedis() as redis:
+        app = Deuz([agent], settings=Settings(database_url=postgres.url, redis_url=redis.url))
+"""
 
 from deuz_workers.embedded.postgres import EmbeddedPostgres, default_data_dir
 from deuz_workers.embedded.redis import EmbeddedRedis

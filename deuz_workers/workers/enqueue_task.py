@@ -55,18 +55,20 @@ def add_enqueue_task(celery: Celery, host: Host) -> None:
     def enqueue(task: Any, *args: Any, **order: Any) -> str:
         """Write the row of one run; returns its id. Raises `EnqueueRefusedError`, with the code of what was wrong."""
         key = str(task.request.id)
-        code = "configuration"
+        code, reason = "configuration", ""
         try:
             return host.here.call(lambda: _enqueue(host, key, args, order))
         except StoreUnavailableError as error:
             raise Reject(error.code, requeue=True) from None
+        except EnqueueRefusedError as error:
+            code, reason = error.code, f": {error.message}"  # our own words, with nothing of the message in them
         except DeuzError as error:
             code = error.code
         except Exception as error:  # noqa: BLE001 - its values are the message's content, so only its kind is told
             code = type(error).__name__
         host.dropped["enqueue_refused"] += 1
-        log.warning("enqueue_refused id=%s error=%s", key, code)
-        raise EnqueueRefusedError(f"the message {key!r} was refused: {code}", reason=code)
+        log.warning("enqueue_refused id=%s error=%s%s", key, code, reason)
+        raise EnqueueRefusedError(f"the message {key!r} was refused: {code}{reason}", reason=code)
 
 
 async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> str:
@@ -111,7 +113,8 @@ def check_signature(settings: Settings, now_s: int, key: str, order: Mapping[str
     """Raises `EnqueueRefusedError` unless a producer signed this order under this key, not long ago, and may start it."""
     if not settings.producer_keys:
         raise EnqueueRefusedError(
-            "no producer key is set here (producer_keys), so no message is believed; enqueue = 'unsigned' believes all",
+            "no producer key is set here (setting producer_keys, DEUZ_PRODUCER_KEYS), so no message is believed; "
+            "enqueue = 'unsigned' (DEUZ_ENQUEUE) believes all",
             code="door_shut",
         )
     signature = read_signature(order.get(FIELD))
@@ -120,14 +123,17 @@ def check_signature(settings: Settings, now_s: int, key: str, order: Mapping[str
     producer = next((one for one in settings.producer_keys if one.id == signature.key_id), None)
     if producer is None or not signature.fits(order, task_id=key, secret=producer.secret.get_secret_value()):
         raise EnqueueRefusedError(
-            "the signature is of no producer key that is set here, or of another message", code="signature"
+            "the signature is of no producer key that is set here (DEUZ_PRODUCER_KEYS), or of another message", code="signature"
         )
     if not -CLOCK_SKEW_S <= now_s - signature.issued_at <= settings.enqueue_max_age_s:
         raise EnqueueRefusedError(
-            "the signature is too old, or its time is to come; sign the order again", code="signature_age"
+            "the signature is too old (DEUZ_ENQUEUE_MAX_AGE_S), or its time is to come; sign the order again",
+            code="signature_age",
         )
     if not producer.allows(order.get("scope", DEFAULT_SCOPE), order.get("agent")):
-        raise EnqueueRefusedError("this producer key may not start that agent in that scope", code="not_allowed")
+        raise EnqueueRefusedError(
+            "this producer key may not start that agent in that scope (DEUZ_PRODUCER_KEYS: scopes, agents)", code="not_allowed"
+        )
 
 
 def _moment(text: Any) -> datetime:

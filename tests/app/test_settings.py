@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -122,6 +123,13 @@ def test_only_variables_that_look_like_a_setting_are_mistyped() -> None:
         "DEUZ_CONCURENCY": "DEUZ_CONCURRENCY",
         "DEUZ_DATABASE_UR": "DEUZ_DATABASE_URL",
     }
+
+
+def test_every_variable_of_ours_is_a_setting_or_known_as_none() -> None:
+    """What the package spells out in its code is never taken for a typing mistake."""
+    text = "".join(path.read_text() for path in (ROOT / "deuz_workers").rglob("*.py"))
+    named = set(re.findall(r"\bDEUZ_[A-Z_]*[A-Z]\b", text))
+    assert mistyped_variables(Settings.model_fields, dict.fromkeys(named, "x")) == {}
 
 
 @pytest.mark.parametrize(
