@@ -48,7 +48,7 @@ def test_the_application_is_found_from_the_working_directory(place: str) -> None
         ("nosuch_of_a_test:app", "no module 'nosuch_of_a_test'"),
         ("my_agents_of_a_test.inner:app", "no module 'my_agents_of_a_test.inner'"),
         ("my_agents_of_a_test:ap", "the applications in 'my_agents_of_a_test' are my_agents_of_a_test:app"),
-        ("my_agents_of_a_test:other", "is a int, not a Deuz; the applications in"),
+        ("my_agents_of_a_test:other", "is an int, not a Deuz; the applications in"),
         ("empty_agents_of_a_test:app", r"holds no application of that name; write `app = Deuz\(\[...\]\)`"),
     ],
 )
