@@ -37,12 +37,15 @@
     ├── SwarmDefinitionError          cycle, repeated id, missing dependency, unknown binding
     ├── SwarmConflictError
     ├── SwarmTaskTimeout
+    ├── LoopDiedError                 (retry now) user code ended the event loop that a synchronous function waited for
     └── EnqueueRefusedError           the door for messages is shut, or the message is wrong
 
     Interruption (BaseException)      not an error of the user's code, so ``except Exception`` lets it pass
     ├── RunCancelled
     ├── DeadlinePassed
     └── LeaseLost
+
+    SimulatedDeath (BaseException)    of the testing kit: the process has ended, and nothing catches it
 
 Each class says with :attr:`DeuzError.retry` whether the same call can succeed later. All of them survive ``pickle`` and
 :func:`as_record`, which is what the store and the wire carry.
@@ -328,6 +331,13 @@ class SwarmTaskTimeout(DeuzError):
     code = "swarm_task_timeout"
 
 
+class LoopDiedError(DeuzError):
+    """User code ended the event loop; what is saved is saved, and the next call starts another loop."""
+
+    code = "loop_died"
+    retry = "now"
+
+
 class EnqueueRefusedError(DeuzError):
     """The message was refused."""
 
@@ -348,6 +358,10 @@ class DeadlinePassed(Interruption):
 
 class LeaseLost(Interruption):
     """Another executor holds the run now; nothing more may be written."""
+
+
+class SimulatedDeath(BaseException):
+    """Stands for the end of the process in the testing kit: no `except` of ours or of a tool's survives it."""
 
 
 def as_record(error: BaseException) -> dict[str, Scalar]:

@@ -15,6 +15,7 @@ from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink
 from deuz_workers.ports.store import RunStore
+from deuz_workers.tools.threads import THREADS
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -59,6 +60,7 @@ class Runtime:
             ids=ids or app.ids,
             prices=app.prices,
             sink=sink or Silence(),
+            threads=THREADS,
             settings=settings,
             histories=Histories(settings.history_cache_bytes),
             process=f"{socket.gethostname()}:{os.getpid()}",

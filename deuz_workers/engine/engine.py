@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from deuz_workers.core.change import Bell, Head
+from deuz_workers.core.failure import place_of
 from deuz_workers.core.history import History
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run import read_run
@@ -20,6 +21,7 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.loop import Loop, LoopEnd
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.user_code import is_end_of
 from deuz_workers.errors import (
     CheckpointVersionError,
     CodecError,
@@ -238,10 +240,12 @@ class Engine:
             log.info("step_over run=%s why=%s", run_id, over.why)
         except StoreUnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the worker and its other runs
-            log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, _place(error))
+        except BaseException as error:  # a fault of ours must not end the worker and its other runs
+            if isinstance(error, SystemExit | KeyboardInterrupt) or is_end_of(asyncio.current_task(), error):
+                raise
+            log.error("step_crashed run=%s error=%s at=%s", run_id, type(error).__name__, place_of(error))
             faults.append(error if isinstance(error, DeuzError) else DeuzError(f"the step crashed: {type(error).__name__}"))
-            found = f"{type(error).__name__} at {_place(error)}"
+            found = f"{type(error).__name__} at {place_of(error)}"
             await self._record_unclean_end(head, committer.stored.envelope.revision, alone, found=found)
             end = "crashed"
         bells.extend(loop.bells)
@@ -320,11 +324,3 @@ class Engine:
 
 def bell_of(head: Head, revision: int | None = None) -> Bell:
     return Bell(head.scope, head.run_id, head.queue, head.revision if revision is None else revision, head.priority, head.agent)
-
-
-def _place(error: BaseException) -> str:
-    """File and line where the error was raised: no message and no values, which may hold prompts."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return "unknown" if at is None else f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"

@@ -10,7 +10,7 @@ from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
-from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink, Prices
+from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink, Prices, Threads
 from deuz_workers.ports.store import Known, RunStore
 
 
@@ -25,6 +25,8 @@ class Gear:
     ids: Ids
     prices: Prices
     sink: LiveSink
+    threads: Threads
+    """For user code that is no coroutine; what is ours and takes long goes to the executor of the loop."""
     settings: EngineSettings = field(default_factory=EngineSettings)
     histories: Histories = field(default_factory=Histories)
     process: str = ""

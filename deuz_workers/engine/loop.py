@@ -5,7 +5,6 @@ Streaming, embedded and Celery are this loop with other hands.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from deuz_workers.core.effects import (
     Finish,
     GatherInputs,
     Nothing,
+    PlannedCall,
     Reconcile,
     RunCalls,
 )
@@ -38,18 +38,21 @@ from deuz_workers.core.events import (
     Waited,
 )
 from deuz_workers.core.evolve import evolve_all
+from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.engine.binding import Bindings
-from deuz_workers.engine.calls import Calls, gate, runs_user_code_first, stored_form
+from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.committer import BudgetRefused, CancelFirst, Committer, StepOver
 from deuz_workers.engine.conduct import conduct_swarm
+from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs, verdicts_of
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.stop import Stop
-from deuz_workers.errors import CodecError, ExecutionPolicyError, Interruption, as_record
+from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
+from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
 
 log = logging.getLogger(__name__)
@@ -208,9 +211,12 @@ class Loop:
             await self._reduce(self.definition)
             return None
         assert self.definition is not None
-        if self.carried and runs_user_code_first(effect, self.definition):
-            await self._commit()
-        gated = await gate(effect, self.definition, run)
+        asking_ms = predicates_ms(effect, self.definition, run)
+        if asking_ms:
+            if self.carried:
+                await self._commit()  # what was paid for is saved before user code runs
+            self.hold.extend(asking_ms + MARGIN_MS, "approvals")
+        gated = await gate(effect, self.definition, run, self.gear.threads, self.stop)
         if gated.items:
             await self._commit(Suspended(gated.items, gated.item_call_ids))
             return "suspended"
@@ -219,17 +225,21 @@ class Loop:
             return None
         if self.carried or gated.opening:
             await self._commit(*gated.opening)
-        limits = self.committer.run.envelope.limits
-        names = [planned.call.name for planned in gated.running]
-        longest = max((self._limit_ms(name, limits.tool_timeout_ms) for name in names), default=limits.tool_timeout_ms)
-        self.hold.extend(longest + MARGIN_MS, ",".join(names))
+        self.hold.extend(
+            max(self._longest_ms(planned) for planned in gated.running) + MARGIN_MS,
+            ",".join(planned.call.name for planned in gated.running),
+        )
         calls = Calls(self.gear, self.head, self.definition, self.committer, self.stop, effect.step)
         self._carry(*await calls.run(gated.running))
         return None
 
-    def _limit_ms(self, name: str, default_ms: int) -> int:
-        tool = self.definition.tools.get(name) if isinstance(self.definition, AgentDefinition) else None
-        return (tool.timeout_ms if tool is not None else None) or default_ms
+    def _longest_ms(self, planned: PlannedCall) -> int:
+        """Of what is called, the tool and what makes its text."""
+        tool = self.definition.tools.get(planned.call.name) if isinstance(self.definition, AgentDefinition) else None
+        if tool is None:
+            return self.committer.run.envelope.limits.tool_timeout_ms
+        calls = (planned.action != "project") + tool.has_projection
+        return limit_ms(tool, self.committer.run) * calls
 
     async def _reduce(self, reducer: ReducerDefinition) -> None:
         """Run the function of a reducer task; its outcome is saved with the ending of the task."""
@@ -240,21 +250,23 @@ class Loop:
         self.hold.extend(reducer.timeout_ms + MARGIN_MS, reducer.name)
         signal = self.stop.signal()
         context = ReducerContext(self.head.scope, self.head.run_id, self.head.task_id, signal)
+
+        async def reduce() -> object:
+            if inspect.iscoroutinefunction(reducer.reduce):
+                return await reducer.reduce(results, context)
+            value = await self.gear.threads.call(reducer.name, lambda: reducer.reduce(results, context))
+            return await value if inspect.isawaitable(value) else value
+
         try:
-            async with asyncio.timeout(reducer.timeout_ms / 1000):
-                if inspect.iscoroutinefunction(reducer.reduce):
-                    value = await reducer.reduce(results, context)
-                else:
-                    value = await asyncio.to_thread(reducer.reduce, results, context)
-                if inspect.isawaitable(value):
-                    value = await value
+            value = await outcome_of(reduce, reducer.timeout_ms)
             self._carry(CallExecuted(REDUCE, await stored_form(value, reducer.max_result_bytes)))
-        except TimeoutError:
+        except LimitPassed:
+            signal.set(DeadlinePassed(f"the call took longer than {reducer.timeout_ms} ms"))
             self._carry(CallFailed(REDUCE, f"{reducer.name} took longer than {reducer.timeout_ms} ms"))
         except CodecError as error:
-            self._carry(CallFailed(REDUCE, f"{reducer.name} returned what cannot be stored: {error.message}"))
-        except (Exception, Interruption) as error:  # noqa: BLE001 - the user's code; its failure is the task's
-            self._carry(CallFailed(REDUCE, f"{type(error).__name__}: {error}"))
+            self._carry(CallFailed(REDUCE, f"{reducer.name} returned what cannot be stored: {text_of(error)}"))
+        except Broken as broken:
+            self._carry(CallFailed(REDUCE, describe(broken.error)))
         finally:
             self.stop.forget(signal)
 

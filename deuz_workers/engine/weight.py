@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
+from types import NoneType
+from typing import cast
 
 from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
@@ -12,17 +14,20 @@ HEAVY_ENTRIES = 100
 """Of one collection; what lies deeper is not looked at."""
 
 
+_TEXTS = (str, bytes, bytearray)
+_COLLECTIONS = (list, dict, tuple, set, frozenset)
+_SMALL = (bool, int, float, NoneType)
+
+
 def is_heavy(value: object) -> bool:
-    """Encoding this leaves the loop. What is neither a plain value nor a builtin collection may be of any size."""
-    match value:
-        case str() | bytes() | bytearray():
-            return len(value) > HEAVY_SIZE
-        case list() | dict() | tuple() | set() | frozenset():
-            return len(value) > HEAVY_ENTRIES
-        case bool() | int() | float() | None:
-            return False
-        case _:
-            return True
+    """Encoding this leaves the loop. What is neither a plain value nor a builtin collection may be of any size, and so may
+    what only descends from one: its length is code of the user's."""
+    kind = type(value)
+    if kind in _TEXTS:
+        return len(cast(Sized, value)) > HEAVY_SIZE
+    if kind in _COLLECTIONS:
+        return len(cast(Sized, value)) > HEAVY_ENTRIES
+    return kind not in _SMALL
 
 
 def message_size(message: Message) -> int:

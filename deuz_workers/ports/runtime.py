@@ -1,13 +1,15 @@
-"""What an engine is given instead of reaching for it: clock, ids, doorbell, live deltas, prices."""
+"""What an engine is given instead of reaching for it: clock, ids, doorbell, live deltas, prices, threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from deuz_workers.core.change import Bell
 from deuz_workers.core.usage import Usage
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -49,4 +51,10 @@ class LiveSink(Protocol):
 class Prices(Protocol):
     def cost_micros(self, model: str, usage: Usage) -> int | None:
         """Price in millionths of a US dollar, None if the model is not known."""
+        ...
+
+
+class Threads(Protocol):
+    async def call(self, label: str, function: Callable[[], T]) -> T:
+        """Run user code off the loop, and raise what it does. Cancelling returns at once and leaves a function that runs."""
         ...

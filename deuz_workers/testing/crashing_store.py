@@ -6,10 +6,11 @@ import inspect
 from typing import Any, cast
 
 from deuz_workers.core.change import Change, Outcome
+from deuz_workers.errors import SimulatedDeath
 from deuz_workers.ports.store import RunStore
 
 
-class ProcessDied(BaseException):
+class ProcessDied(SimulatedDeath):
     """Stands for the end of the process: no `except Exception` of ours or of a tool's catches it."""
 
 

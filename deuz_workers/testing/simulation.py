@@ -24,6 +24,7 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.engine.system_clock import SystemIds
+from deuz_workers.errors import SimulatedDeath
 from deuz_workers.leases.sqlite import SqliteLeases
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest, OnText
@@ -31,11 +32,12 @@ from deuz_workers.ports.store import NewRun, When
 from deuz_workers.ports.tool import Tool, ToolContext
 from deuz_workers.store.sql_store import SqlStore
 from deuz_workers.store.sqlite import SqliteDialect
+from deuz_workers.tools.threads import THREADS
 
 SCOPE = "simulation"
 
 
-class Died(BaseException):
+class Died(SimulatedDeath):
     """The process is dead. No code of ours or of a tool's survives it."""
 
 
@@ -148,6 +150,7 @@ class Process:
             ids=simulation.ids,
             prices=_Nobody(),
             sink=_Nobody(),
+            threads=THREADS,
             settings=simulation.settings,
         )
         self.engine = Engine(gear)

@@ -10,6 +10,7 @@ from jsonschema.protocols import Validator
 from pydantic import TypeAdapter, ValidationError
 
 from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.failure import describe
 from deuz_workers.core.render import readable, render
 from deuz_workers.errors import CodecError, ConfigurationError, ToolResultError
 from deuz_workers.tools.problems import conversion_problems, first_line, one_text
@@ -81,7 +82,7 @@ class Projection:
         except ValidationError as error:
             raise self._refusal(one_text(conversion_problems(error))) from error
         except Exception as error:  # a validator of the user's
-            raise self._refusal(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+            raise self._refusal(describe(error)) from error
         return value
 
     def _render(self, value: object) -> str:

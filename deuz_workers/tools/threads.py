@@ -1,4 +1,4 @@
-"""Threads for sync tools.
+"""Threads for what is no coroutine of the user's code: tools, predicates, projections, reducers.
 
 Not `concurrent.futures`, for three reasons. Its threads are joined at exit, so that one stuck tool keeps the process alive;
 ours are daemons. It has one queue, so that sync tools which start a run in this process and wait for it can occupy every
@@ -54,7 +54,7 @@ class _Call:
             result = self.context.run(self.function)
         except (SystemExit, KeyboardInterrupt) as error:
             # Raised into a task, these would end the event loop and with it every other run of the process.
-            return _raising(ToolError(f"the tool '{self.label}' raised {type(error).__name__}; tools end by returning"))
+            return _raising(ToolError(f"'{self.label}' raised {type(error).__name__}; a function ends by returning"))
         except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
             return _raising(error)
         return lambda: result

@@ -1,0 +1,129 @@
+"""Before a batch of tool calls begins: which of them may run, which are refused, and which a person must agree to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deuz_workers.core.change import ItemRow
+from deuz_workers.core.codec import digest, encode
+from deuz_workers.core.effects import PlannedCall, RunCalls
+from deuz_workers.core.events import CallFailed, CallRejected, CallStarted, Event
+from deuz_workers.core.failure import describe, text_of
+from deuz_workers.core.run import Run
+from deuz_workers.engine.committer import CancelFirst, StepOver
+from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
+from deuz_workers.errors import Interruption, RunCancelled, ToolArgumentsError
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.runtime import Threads
+from deuz_workers.ports.tool import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the batch may do. With `items` none of it starts before they are answered (CLT-008)."""
+
+    opening: tuple[Event, ...]
+    """To be saved before any effect begins."""
+    running: tuple[PlannedCall, ...]
+    items: tuple[ItemRow, ...] = ()
+    item_call_ids: tuple[str, ...] = ()
+
+
+def predicates_ms(effect: RunCalls, agent: AgentDefinition, run: Run) -> int:
+    """How long predicates of the user's may take that decide about the calls; 0 where there are none."""
+    tools = (agent.tools.get(planned.call.name) for planned in effect.calls if planned.action == "start")
+    return sum(limit_ms(tool, run) for tool in tools if tool is not None and tool.has_predicate)
+
+
+def limit_ms(tool: Tool, run: Run) -> int:
+    """Of each function of the user's that belongs to the tool."""
+    return tool.timeout_ms or run.envelope.limits.tool_timeout_ms
+
+
+async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, threads: Threads, stop: Stop) -> Gate:
+    """Check every call that has not run: known tool, valid arguments, verdict or approval.
+
+    Raises `CancelFirst` and `StepOver` where there is no time left to ask a predicate.
+    """
+    opening: list[Event] = []
+    running: list[PlannedCall] = []
+    items: list[ItemRow] = []
+    item_call_ids: list[str] = []
+    for planned in effect.calls:
+        call = planned.call
+        if planned.action == "project":
+            running.append(planned)
+            continue
+        tool = agent.tools.get(call.name)
+        rejection = _rejection(planned, tool, agent)
+        if rejection is not None:
+            if planned.action == "start":
+                opening.append(CallRejected(call.call_id, call.name, rejection))
+            else:
+                opening.append(CallFailed(call.call_id, rejection))
+            continue
+        assert tool is not None
+        assert call.arguments is not None
+        if planned.action == "start" and planned.verdict == "none" and await _needs_approval(planned, tool, run, threads, stop):
+            items.append(_approval(planned, run, effect.step))
+            item_call_ids.append(call.call_id)
+            continue
+        opening.append(CallStarted(call.call_id, call.name, tool.replay == "idempotent"))
+        running.append(planned)
+    if items:
+        return Gate((), (), tuple(items), tuple(item_call_ids))
+    return Gate(tuple(opening), tuple(running))
+
+
+def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) -> str | None:
+    """What the model is told instead of a result, None where the call may go on."""
+    call = planned.call
+    if tool is None:
+        known = ", ".join(sorted(agent.tools)) or "none"
+        return f"There is no tool named {call.name!r}. Available tools: {known}."
+    if call.arguments is None:
+        return f"The arguments of {call.name} are not a JSON object. Send the call again with valid JSON."
+    try:
+        tool.validate(call.arguments)
+    except ToolArgumentsError as error:
+        return text_of(error)
+    except BaseException as error:  # noqa: BLE001 - a validator of the user's; nothing is awaited here
+        return f"The arguments of {call.name} could not be checked: {describe(error)}"
+    if planned.verdict == "denied":
+        return f"Tool call denied. Reason: {planned.denial_reason or 'No reason given.'}"
+    return None
+
+
+async def _needs_approval(planned: PlannedCall, tool: Tool, run: Run, threads: Threads, stop: Stop) -> bool:
+    """What the predicate says; True where it does not say it in time (APR-002)."""
+    arguments: Mapping[str, object] = planned.call.arguments or {}
+    if not tool.has_predicate:
+        return tool.needs_approval(arguments)
+    signal = stop.signal()
+    try:
+        return await outcome_of(
+            lambda: threads.call(tool.name, lambda: bool(tool.needs_approval(arguments))), limit_ms(tool, run), signal
+        )
+    except (Broken, LimitPassed):
+        return True
+    except RunCancelled:
+        raise CancelFirst from None
+    except Interruption as ended:
+        raise StepOver(str(ended)) from None
+    finally:
+        stop.forget(signal)
+
+
+def _approval(planned: PlannedCall, run: Run, step: int) -> ItemRow:
+    call = planned.call
+    bound = {
+        "run_id": run.envelope.run_id,
+        "step": step,
+        "call_id": call.call_id,
+        "tool": call.name,
+        "arguments": dict(call.arguments or {}),
+    }
+    sealed = digest(bound)
+    return ItemRow(f"{call.call_id}@{sealed[:16]}", "approval", encode(bound), sealed)

@@ -1,0 +1,118 @@
+"""Calls of user code: whatever comes out of one is the failure of that call, and of nothing else.
+
+It runs in a task of its own. So a cancellation that it causes is none of the step's, and what would end the event loop with
+every other run of the process (`SystemExit`, `KeyboardInterrupt`) does not get there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import NoneType
+from typing import Any, Generic, TypeVar
+
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.engine.weight import is_heavy
+from deuz_workers.errors import CodecError, SimulatedDeath
+from deuz_workers.ports.signal import Signal
+
+T = TypeVar("T")
+
+
+class Broken(Exception):
+    """User code raised `error`."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class LimitPassed(Exception):
+    """User code took too long and was cancelled."""
+
+
+class _Outcome(Generic[T]):
+    """A result that is on its way out of a task."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+async def outcome_of(call: Callable[[], Awaitable[T]], limit_ms: int, until: Signal | None = None) -> T:
+    """What `call` returns. It is cancelled and waited for when the limit has passed or `until` is set.
+
+    Raises `Broken`, `LimitPassed`, and the reason of `until`.
+    """
+    work = asyncio.ensure_future(_contained(call))
+    told = None if until is None else asyncio.ensure_future(until.wait_async())
+    tasks: list[asyncio.Task[Any]] = [work] if told is None else [work, told]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=limit_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
+        if work not in done:
+            work.cancel()
+            await asyncio.wait((work,))
+            if work.cancelled():
+                if until is not None:
+                    until.raise_if_set()
+                raise LimitPassed
+    finally:
+        for task in tasks:
+            if not task.done():
+                task.add_done_callback(_taken)
+                task.cancel()
+    if work.cancelled():
+        raise Broken(asyncio.CancelledError("nobody but the call itself had cancelled it"))
+    return work.result().value
+
+
+async def _contained(call: Callable[[], Awaitable[T]]) -> _Outcome[T]:
+    task = asyncio.current_task()
+    try:
+        return _Outcome(await call())
+    except (asyncio.CancelledError, SimulatedDeath):
+        raise
+    except BaseException as error:
+        if isinstance(error, GeneratorExit) and not _is_running(task):
+            raise
+        raise Broken(error) from error
+
+
+def is_end_of(task: asyncio.Task[Any] | None, error: BaseException) -> bool:
+    """The error ends the whole task, which somebody cancelled or closed; otherwise user code that it awaited raised it."""
+    if isinstance(error, asyncio.CancelledError):
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, SimulatedDeath) or (isinstance(error, GeneratorExit) and not _is_running(task))
+
+
+def _is_running(task: asyncio.Task[Any] | None) -> bool:
+    """False for a coroutine that is closed, because nobody will go on with it."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        return False
+
+
+def _taken(task: asyncio.Task[Any]) -> None:
+    """Looks at how a task ended that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def stored_form(value: object, max_bytes: int) -> object:
+    """The value as it reads back from its receipt, so that a live result and a resumed one are the same.
+
+    Raises `CodecError`, and `Broken` where its own code did: a serializer, a property.
+    """
+
+    def form() -> object:
+        try:
+            text = encode(value, max_bytes=max_bytes)
+            return value if type(value) in (str, bool, int, float, NoneType) else decode(text)
+        except CodecError:
+            raise
+        except BaseException as error:  # its own class, so that it may cross from one thread to another
+            raise Broken(error) from error
+
+    return await asyncio.to_thread(form) if is_heavy(value) else form()
