@@ -15,7 +15,9 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.embedded import driver
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.addresses import without_account
+from deuz_workers.core.failure import place_of
 from deuz_workers.engine.in_process import InProcess
+from deuz_workers.workers.wedge import EXIT_CODE
 
 LOOK_MS = 100
 """One indexed read of the file, a fifth of a millisecond."""
@@ -26,11 +28,16 @@ log = logging.getLogger(__name__)
 def run_plain_worker(app: Deuz, *, concurrency: int | None = None, queues: Sequence[str] | None = None) -> int:
     """Take steps until SIGTERM or SIGINT, drain, and return 0; a second signal ends model calls at once.
 
+    Returns 70 when a task that user code started beside its own has ended the event loop, by `SystemExit`.
     What is None comes from the settings. Raises `MigrationMissingError`, `SchemaTooNewError`, `StoreUnavailableError` before
     anything is taken.
     """
     settings = app.settings
-    asyncio.run(_serve(app, concurrency or settings.concurrency, tuple(queues or settings.queues)))
+    try:
+        asyncio.run(_serve(app, concurrency or settings.concurrency, tuple(queues or settings.queues)))
+    except SystemExit as error:
+        log.error("loop_died error=SystemExit at=%s", place_of(error))
+        return EXIT_CODE
     return 0
 
 

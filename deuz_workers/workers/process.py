@@ -1,7 +1,8 @@
 """One worker process: its loop, its engine, and the duties that run beside the steps.
 
 Events, in the log as a name and key-values: ``worker_waiting`` (`error`; the store is not ready), ``worker_open``,
-``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`).
+``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`). After ``loop_died`` of its loop a process ends at once, with the
+exit code of a wedged one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from deuz_workers.errors import DeuzError
 from deuz_workers.workers.companion import Companion, end_with_worker
 from deuz_workers.workers.drain import DrainFlag, Urgency
 from deuz_workers.workers.sweeper import Sweeper
-from deuz_workers.workers.wedge import WedgeWatch
+from deuz_workers.workers.wedge import EXIT_CODE, WedgeWatch
 
 LOOK_MS = 100
 """How often a process looks at the drain flag; a fifth of what a person notices."""
@@ -60,6 +61,7 @@ class WorkerProcess:
         Raises `ConfigurationError` for settings that nothing can be made of.
         """
         LOOP.run(self._start())
+        LOOP.on_death = _leave
 
     def step(self, bell: Bell) -> StepReport:
         """Look at one run. A step that is refused because of a drain is rung again, for another worker."""
@@ -74,6 +76,7 @@ class WorkerProcess:
         with contextlib.suppress(Exception):  # it ends anyway; what did not close in order is closed by the system
             LOOP.run(self._stop())
         LOOP.stop()
+        LOOP.on_death = None
         if self._companion is not None:
             self._companion.stop()
 
@@ -164,3 +167,10 @@ class WorkerProcess:
             await runtime.gear.clock.sleep_ms(10)
         await runtime.close()
         await self.app.aclose()
+
+
+def _leave() -> None:
+    """Without its loop a process executes nothing, and its heartbeat must not go on vouching for what it holds: leases lapse,
+    and others take the runs over."""
+    logging.shutdown()
+    os._exit(EXIT_CODE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 from celery import Celery
 
 from deuz_workers.app.bell import STEP_TASK, local_queue
 from deuz_workers.core.change import Bell
+from deuz_workers.core.failure import place_of
 from deuz_workers.errors import DeuzError
 from deuz_workers.workers.host import Host
 
@@ -29,18 +31,18 @@ def add_step_task(celery: Celery, host: Host) -> None:
         try:
             report = host.here.step(Bell(scope, run_id, queue, revision))
         except DeuzError as error:
-            code, place = error.code, _place(error)
-        except Exception as error:  # noqa: BLE001 - the next line names it, without its values
-            code, place = type(error).__name__, _place(error)
+            code, place = error.code, place_of(error)
+        except BaseException as error:
+            if _is_shutdown(error):
+                raise
+            code, place = type(error).__name__, place_of(error)  # named without its values
         else:
             return f"{run_id} {report.end}"
         log.error("step_failed run=%s error=%s at=%s", run_id, code, place)
         raise DeuzError(f"a step of run {run_id!r} failed: {code}", code=code, run_id=run_id)
 
 
-def _place(error: BaseException) -> str:
-    """File and line where it was raised."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return "unknown" if at is None else f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"
+def _is_shutdown(error: BaseException) -> bool:
+    """A signal handler of Celery or billiard raised it, to end this process. Anything else that got past a pool would take
+    one of its slots along."""
+    return isinstance(error, SystemExit | KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
