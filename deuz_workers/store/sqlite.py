@@ -135,7 +135,7 @@ class SqliteDialect:
             try:
                 connection = SqliteConnection(self._path, load_statements(self.name), synchronous=self._synchronous)
             except StoreUnavailableError as error:  # a file that cannot be opened now cannot be opened in a second either
-                raise StoreRefusedError(error.message, **error.fields) from None
+                raise StoreRefusedError(error.message, path=self._path) from None
             made = _Process(connection, threads)
             mine = self._processes.setdefault(pid, made)
             if mine is not made:

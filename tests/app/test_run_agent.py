@@ -327,7 +327,7 @@ async def test_what_is_no_agent_or_store_is_refused() -> None:
     """Mistakes of the caller's are raised."""
     with pytest.raises(ConfigurationError, match="takes an Agent, not a str"):
         await run_agent("x", "hi")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ConfigurationError, match="scheme 'mysql'"):
+    with pytest.raises(ConfigurationError, match="'mysql://db/x' is no URL"):
         await run_agent(agent("ok"), "hi", store="mysql://db/x")
 
 
