@@ -29,6 +29,7 @@ def run_plain_worker(app: Deuz, *, concurrency: int | None = None, queues: Seque
     """Take steps until SIGTERM or SIGINT, drain, and return 0; a second signal ends model calls at once.
 
     Returns 70 when a task that user code started beside its own has ended the event loop, by `SystemExit`.
+
     What is None comes from the settings. Raises `MigrationMissingError`, `SchemaTooNewError`, `StoreUnavailableError` before
     anything is taken.
     """

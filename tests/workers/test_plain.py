@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
 from deuz_workers.store import migrate
+from tests.faults import hostile_agents
 from tests.workers.pool import Pool
 
 pytestmark = pytest.mark.processes
@@ -62,3 +64,18 @@ def test_a_plain_worker_that_dies_is_taken_over(plain: Pool) -> None:
     plain.go("gate")
     assert handle.result(30).status == "completed"
     assert len({line.split()[0] for line in plain.lines("hold")}) == 1
+
+
+def test_a_plain_worker_whose_loop_was_ended_says_so(plain: Pool) -> None:
+    """With a code of its own, though the user's was 0; the run goes on in the next one."""
+    plain.module = "tests.faults.hostile_agents:app"
+    app = Deuz(hostile_agents.agents, settings=plain.settings)
+    worker = plain.start()
+    handle = app.enqueue("leaver", "gate")
+    plain.wait_for_lines("leave")
+    assert worker.ended() == 70
+    assert worker.said("loop_died error=SystemExit at=hostile_agents.py:")
+    plain.go("gate")
+    plain.start()
+    assert handle.result(30).status == "completed"
+    app.close()
