@@ -271,7 +271,11 @@ class Loop:
             self.stop.forget(signal)
 
     async def _park(self, unknown: int) -> LoopEnd:
-        """Take the run out of the schedule; the stored record stays as it is (REC-001, REC-014)."""
+        """Take the run out of the schedule; the stored record stays as it is (REC-001, REC-014).
+
+        Notes that did not say what became of every effect are saved as heard first, else they would wake the run for ever.
+        """
+        await self._commit()
         envelope = self.committer.run.envelope
         if not await self.gear.store.park(envelope.rid, envelope.revision, "tool-reconciliation-required"):
             raise StepOver("an input arrived before the run was parked")

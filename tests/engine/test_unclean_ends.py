@@ -210,3 +210,17 @@ async def test_a_cancel_ends_a_run_in_quarantine() -> None:
     await simulation.store.add_note(SCOPE, "r", "cancel", encode({"reason": "enough"}))
     assert (await process.engine.step(SCOPE, "r")).end == "ended"
     assert (await head_of(simulation)).status == "stopped"
+
+
+async def test_a_word_about_some_of_the_unknown_effects_wakes_the_run_once() -> None:
+    """The run is looked at, waits for the rest, and is not due until somebody says more."""
+    simulation = Simulation({"a": agent()})
+    await simulation.enqueue("a", "r")
+    await simulation.step_until_death("r", "before tool")
+    process = Process(simulation)
+    assert (await process.engine.step(SCOPE, "r")).end == "parked"
+    await simulation.store.add_note(SCOPE, "r", "retry", encode({"tool_call_ids": ["another"]}))
+    assert (await head_of(simulation)).has_work
+    assert (await process.engine.step(SCOPE, "r")).end == "parked"
+    waiting = await head_of(simulation)
+    assert (waiting.parked, waiting.has_work, waiting.wake_seq) == ("tool-reconciliation-required", False, waiting.seen_seq)
