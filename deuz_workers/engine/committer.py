@@ -23,11 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class StepOver(Exception):
-    """The step must end without writing anything more: the run was taken by somebody else, or the store stays away."""
+    """The step must end without writing anything more: the run was taken by somebody else, or the store stays away.
 
-    def __init__(self, why: str) -> None:
+    `conflict`: the store has a newer revision than the one that this step made.
+    """
+
+    def __init__(self, why: str, *, conflict: bool = False) -> None:
         super().__init__(why)
         self.why = why
+        self.conflict = conflict
 
 
 class CancelFirst(Exception):
@@ -103,7 +107,7 @@ class Committer:
                     self._saved, self.stored = covered, after
                     self.applied.append(outcome)
                 case RevisionConflict(revision):
-                    raise StepOver(f"revision {change.expected} was overtaken by {revision}")
+                    raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True)
                 case CancelPending() | BudgetExceeded():
                     # Only a step that does one thing at a time suspends, ends or reserves, so nothing else was folded in.
                     self.run = before

@@ -23,10 +23,12 @@ from deuz_workers.engine.loop import Loop, LoopEnd
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import is_end_of
 from deuz_workers.errors import (
+    AgentRunLeaseError,
     CheckpointVersionError,
     CodecError,
     DeuzError,
     LeaseStoreUnavailableError,
+    RevisionConflictError,
     StoreUnavailableError,
 )
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
@@ -63,7 +65,7 @@ class StepReport:
     bells: tuple[Bell, ...] = ()
     """What was rung after the lease was given back."""
     error: DeuzError | None = None
-    """Why nothing could be done: what a server, the stored record or a defect of ours raised."""
+    """Why nothing could be done: what a server, the stored record or a defect of ours raised, or who has the run now."""
 
 
 class Engine:
@@ -238,6 +240,12 @@ class Engine:
             end = await loop.advance(gear.settings.step_turns)
         except StepOver as over:
             log.info("step_over run=%s why=%s", run_id, over.why)
+            if hold.state == "lost":
+                text = f"run {run_id!r} was taken over by another executor; look at its handle for what becomes of it"
+                faults.append(AgentRunLeaseError(text, code="lease_lost", run_id=run_id))
+            elif over.conflict:
+                text = f"another executor wrote run {run_id!r} first, so nothing more was saved here; look at its handle"
+                faults.append(RevisionConflictError(text, run_id=run_id))
         except StoreUnavailableError:
             raise
         except BaseException as error:  # a fault of ours must not end the worker and its other runs

@@ -231,6 +231,8 @@ class InProcess:
                 self._refuse(name, await self._misfit(name, report.end))
             case "held":
                 await self._wait_for_holder(name, wanted)
+            case "over" if report.error is not None:
+                self._refuse(name, report.error)
             case _:
                 await self._look_at(name)
 

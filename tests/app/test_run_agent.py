@@ -14,6 +14,7 @@ from deuz_workers import (
     ConfigurationError,
     Limits,
     MockModel,
+    ToolContext,
     Usage,
     resume_agent,
     resume_agent_sync,
@@ -24,12 +25,17 @@ from deuz_workers import (
 from deuz_workers.core.change import Head
 from deuz_workers.core.codec import encode
 from deuz_workers.core.messages import message_to_record, user
+from deuz_workers.core.names import run_lease_key
 from deuz_workers.errors import ModelRateLimitedError, ModelRequestError
 from deuz_workers.leases import memory_leases
+from deuz_workers.ports.leases import Lease
 from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.store import Loaded
 from deuz_workers.providers.script import Entry, attempts, call, calls, hangs, reply
 from deuz_workers.store import SqlStore, open_store
 from deuz_workers.testing.crashing_store import CrashingStore
+from deuz_workers.testing.lying_leases import LyingLeases
+from deuz_workers.testing.store_conformance_bench import change_from
 from tests.app.world import World
 
 
@@ -213,6 +219,39 @@ async def test_a_run_that_another_executor_holds_is_refused_after_a_ttl(world: W
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+@pytest.mark.spec("LEA-003", "LEA-010")
+@pytest.mark.parametrize(
+    ("how", "name"), [("lease_lost", "AgentRunLeaseError"), ("revision_conflict", "RevisionConflictError")]
+)
+async def test_a_run_that_another_executor_took_over_is_a_failed_result(world: World, how: str, name: str) -> None:
+    """It names the lost lease, or the conflict of one that heard of no loss; the record is the other executor's."""
+    leases = memory_leases() if how == "lease_lost" else LyingLeases()
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        head = await world.head("r")
+        if how == "lease_lost":
+            key = run_lease_key("default", "r")
+            owner = (await leases.peek(key)).owner
+            await leases.release(Lease(key, owner, 1, "", 1_000, "none"))
+            assert isinstance(await leases.acquire(key, "thief", 60_000), Lease)
+            stored.append(await world.loaded("r"))
+            await asyncio.to_thread(ctx.signal.wait, 10_000)
+        else:
+            await world.store.commit(change_from(head))
+            stored.append(await world.loaded("r"))
+        return "worked"
+
+    stored: list[Loaded] = []
+    app = world.process(Agent("x", model=MockModel([calls(call("work")), "done"]), tools=[work]), ttl_ms=1_000)
+    app.__dict__["leases"] = leases
+    result = await app.aio.run_embedded("x", "hi", run_id="r")
+    assert (result.status, (result.error or {})["name"], (result.error or {})["code"]) == ("failed", name, how)
+    [then] = stored
+    now = await world.loaded("r")
+    assert (now.head.revision, now.messages, now.receipts) == (then.head.revision, then.messages, then.receipts)
 
 
 async def test_a_cancelled_task_leaves_its_run_to_be_resumed(world: World) -> None:
