@@ -16,9 +16,10 @@ from deuz_workers.core.change import Bell, Change, MessageRow, Outcome
 from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
 from deuz_workers.core.messages import message_to_record, user
+from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
-from deuz_workers.core.usage import Usage
+from deuz_workers.core.usage import Budget, Usage
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
@@ -27,6 +28,7 @@ from deuz_workers.engine.system_clock import SystemIds
 from deuz_workers.errors import SimulatedDeath
 from deuz_workers.leases.sqlite import SqliteLeases
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
+from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest, OnText
 from deuz_workers.ports.store import NewRun, When
 from deuz_workers.ports.tool import Tool, ToolContext
@@ -59,12 +61,22 @@ class VirtualClock:
 
 
 class Simulation:
-    """One store, one lease provider, and processes that come and go. `agents` by name."""
+    """One store, one lease provider, and processes that come and go. `agents` by name.
 
-    def __init__(self, agents: Mapping[str, AgentDefinition], deaths: Collection[int] = (), *, ttl_ms: int = 3_000) -> None:
+    `leases` None: in memory, under the virtual clock.
+    """
+
+    def __init__(
+        self,
+        agents: Mapping[str, AgentDefinition],
+        deaths: Collection[int] = (),
+        *,
+        ttl_ms: int = 3_000,
+        leases: LeaseProvider | None = None,
+    ) -> None:
         self.clock = VirtualClock()
         self.store = SqlStore(SqliteDialect(None, clock=self.clock), ttl_ms=ttl_ms)
-        self.leases = SqliteLeases(":memory:", clock=self.clock)
+        self.leases: LeaseProvider = leases or SqliteLeases(":memory:", clock=self.clock)
         self.ids = SystemIds(self.clock)
         self.agents = agents
         self.deaths = frozenset(deaths)
@@ -76,13 +88,18 @@ class Simulation:
         self.fatal_place: str | None = None
         """The first point whose place begins so is deadly too."""
 
-    async def enqueue(self, agent: str, run_id: str, prompt: str = "go", *, deadline_in_ms: int | None = None) -> None:
+    async def enqueue(
+        self, agent: str, run_id: str, prompt: str = "go", *, deadline_in_ms: int | None = None, budget: Budget | None = None
+    ) -> None:
         rid = self.ids.rid()
-        envelope = AgentRunEnvelope(rid, SCOPE, run_id, "agent", agent, limits=self.agents[agent].limits)
+        scopes = () if budget is None else (run_scope_key(rid),)
+        envelope = AgentRunEnvelope(rid, SCOPE, run_id, "agent", agent, limits=self.agents[agent].limits, scopes=scopes)
         body = encode(message_to_record(user(prompt)))
         deadline = None if deadline_in_ms is None else When(in_ms=deadline_in_ms)
-        run = NewRun(rid, SCOPE, run_id, "agent", agent, encode_body(envelope), (MessageRow(0, body),), deadline=deadline)
-        await self.store.create(run)
+        first = (MessageRow(0, body),)
+        await self.store.create(
+            NewRun(rid, SCOPE, run_id, "agent", agent, encode_body(envelope), first, deadline=deadline, budget=budget)
+        )
 
     async def run(self, run_id: str, on_parked: Callable[[Run], Awaitable[None]] | None = None, *, steps: int = 500) -> Run:
         """Step the run, in one process after the other, until it has ended; returns it as stored.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,13 +84,10 @@ def final_form(run: Run) -> Mapping[str, object]:
     }
 
 
-async def play(script: tuple[tuple[str, ...], ...], deaths: frozenset[int]) -> tuple[Run, Board, Simulation]:
-    board = Board()
-    simulation = Simulation({"worker": agent_on(board, script)}, deaths)
-    await simulation.enqueue("worker", "r")
+def reconciler(simulation: Simulation, board: Board) -> Callable[[Run], Awaitable[None]]:
+    """What a person would do about a parked run: look outside, record what happened, allow what did not."""
 
     async def reconcile(run: Run) -> None:
-        """What a person would do: look outside, record what happened, allow what did not."""
         step = run.envelope.checkpoint.step
         found: dict[str, object] = {}
         allowed: list[str] = []
@@ -108,7 +105,14 @@ async def play(script: tuple[tuple[str, ...], ...], deaths: frozenset[int]) -> t
         if allowed:
             await simulation.store.add_note(SCOPE, "r", "retry", encode({"tool_call_ids": allowed}))
 
-    return await simulation.run("r", reconcile), board, simulation
+    return reconcile
+
+
+async def play(script: tuple[tuple[str, ...], ...], deaths: frozenset[int]) -> tuple[Run, Board, Simulation]:
+    board = Board()
+    simulation = Simulation({"worker": agent_on(board, script)}, deaths)
+    await simulation.enqueue("worker", "r")
+    return await simulation.run("r", reconciler(simulation, board)), board, simulation
 
 
 SCRIPTS = st.lists(
