@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from deuz_workers.app.loop_thread import LOOP
 from tests.workers.pool import Pool
 
 pytestmark = pytest.mark.processes
@@ -17,7 +18,7 @@ SLACK_S = 10.0
 """A takeover is due within a TTL and two seconds; a machine that also runs other tests may take longer to find the time."""
 
 
-@pytest.mark.spec("FR-07")
+@pytest.mark.spec("FR-07", "LEA-011")
 def test_a_child_killed_in_the_middle_of_a_tool_is_taken_over(pool: Pool) -> None:
     """The same run goes on, in another process, within a lease TTL of the death; the tool has the same key again."""
     pool.start("prefork")
@@ -74,3 +75,22 @@ def test_other_runs_of_a_worker_outlive_a_child_that_is_killed(pool: Pool) -> No
     pool.go("gate")
     assert poor.result(30).status == "completed"
     assert worker.process.poll() is None
+
+
+@pytest.mark.spec("LEA-011")
+def test_a_worker_that_comes_back_to_life_saves_nothing(pool: Pool) -> None:
+    """Frozen in a tool, its lease lapses and another worker takes the step; thawed, what it has to save is refused."""
+    frozen = pool.start()
+    handle = pool.app.enqueue("again", "gate")
+    pool.wait_for_lines("hold")
+    frozen.signal(signal.SIGSTOP)
+    pool.start()
+    keys = [line.split() for line in pool.wait_for_lines("hold", 2)]
+    assert (keys[0][0], keys[0][1] != keys[1][1]) == (keys[1][0], True)
+    pool.go("gate")
+    assert handle.result(30).status == "completed"
+    before = LOOP.run(pool.app.store.load("default", handle.run_id))
+    frozen.signal(signal.SIGCONT)
+    frozen.wait_for(f"step_over run={handle.run_id}")
+    assert LOOP.run(pool.app.store.load("default", handle.run_id)) == before
+    assert len(pool.lines("hold")) == 2

@@ -11,9 +11,13 @@ import redis
 
 from deuz_workers.app.bell import broker_queue
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.core.change import Bell
+from deuz_workers.core.names import run_lease_key
+from deuz_workers.workers.celery_app import make_celery
 from deuz_workers.workers.sweeper import FULL_WINDOWS, LEAST
 from tests.servers import flush
+from tests.workers.events import captured
 from tests.workers.pool import Pool, wait_until
 
 pytestmark = pytest.mark.processes
@@ -47,6 +51,93 @@ def test_doorbells_that_come_twice_late_or_for_nothing_do_nothing(pool: Pool, re
     assert len(keys) == len(set(keys)) == 5
     assert not worker.said("Traceback")
     assert not worker.said("ERROR")
+
+
+@pytest.mark.spec("DST-002")
+def test_a_run_goes_on_when_every_doorbell_is_lost(pool: Pool) -> None:
+    """Whatever is rung first for a revision is dropped: a sweep rings again for what each commit left due."""
+    pool.module = "tests.faults.hard_of_hearing:app"
+    for _ in range(2):
+        pool.start(TEST_BELLS="drop")
+    handle = pool.silent().enqueue("worker", "3 turns")
+    assert handle.result(60).status == "completed"
+    dropped = [line.split()[0] for line in pool.lines("dropped")]
+    assert dropped == [handle.run_id] * 4
+    assert (len(pool.lines("write")), len(pool.lines("read"))) == (2, 1)
+
+
+@pytest.mark.spec("DST-003")
+def test_doorbells_that_come_three_times_and_again_later(pool: Pool) -> None:
+    """Three workers get every doorbell three times, and those of earlier steps with it: each tool call happened once."""
+    pool.module = "tests.faults.hard_of_hearing:app"
+    workers = [pool.start(kind, concurrency=4, TEST_BELLS="repeat") for kind in ("threads", "threads", "prefork")]
+    handles = [pool.app.enqueue("worker", "9 turns") for _ in range(6)]
+    assert {handle.result(60).status for handle in handles} == {"completed"}
+    for name, turns in (("write", 6), ("read", 3)):
+        keys = [line.split()[0] for line in pool.lines(name)]
+        assert len(keys) == len(set(keys)) == 6 * turns
+    assert not any(worker.said("ERROR") for worker in workers)
+
+
+@pytest.mark.spec("LEA-012")
+def test_a_step_that_is_delivered_three_times_calls_the_model_once(pool: Pool, redis_url: str) -> None:
+    """Those that meet the held lease end at once and leave no message behind, waiting or put off; the run finishes."""
+    worker = pool.start(concurrency=4)
+    celery = make_celery(pool.app)
+    with captured(celery) as events:
+        handle = pool.silent().enqueue("thinker", "gate")
+        bell = Bell("default", handle.run_id, "default")
+        ring(pool.app, bell)
+        pool.wait_for_lines("asked")
+        ring(pool.app, bell, bell, bell)
+        held = f"{handle.run_id} held"
+        wait_until(lambda: sum(held in str(event.get("result")) for event in events) >= 3, "three were turned away")
+        assert waiting(redis_url) == 0
+        with redis.Redis.from_url(redis_url) as client:
+            assert not list(client.scan_iter("*unacked*"))
+        pool.go("gate")
+        assert handle.result(30).status == "completed"
+        ring(pool.app, bell, bell, bell)
+        idle = f"{handle.run_id} idle"
+        wait_until(lambda: sum(idle in str(event.get("result")) for event in events) >= 3, "an ended run has nothing to do")
+    assert len(pool.lines("asked")) == 1
+    assert not worker.said("ERROR")
+
+
+@pytest.mark.spec("DST-001")
+def test_a_run_of_three_turns_is_three_tasks(pool: Pool) -> None:
+    """Without a sweep, each task advances one turn, saves, and rings the next one; the last one ends the run."""
+    pool.switch_sweep_off()
+    pool.start()
+    with captured(make_celery(pool.app)) as events:
+        handle = pool.app.enqueue("worker", "2 turns")
+        assert handle.result(30).status == "completed"
+        wait_until(lambda: sum(event["type"] == "task-succeeded" for event in events) == 3, "three tasks were reported")
+    tasks = [event["uuid"] for event in events if event["type"] == "task-received"]
+    results = {event["uuid"]: event["result"].strip("'") for event in events if event["type"] == "task-succeeded"}
+    assert [results[task] for task in tasks] == [f"{handle.run_id} {end}" for end in ("turn", "turn", "ended")]
+
+
+@pytest.mark.spec("DST-005")
+def test_a_run_that_waits_for_a_person_holds_nothing(pool: Pool, redis_url: str) -> None:
+    """No lease, no message, no slot of the only worker, through many sweeps; it goes on when it is answered."""
+    pool.start(concurrency=1)
+    handle = pool.app.enqueue("signer", "contract")
+    assert handle.result(30).status == "suspended"
+    key = run_lease_key("default", handle.run_id)
+    celery = make_celery(pool.app)
+    wait_until(lambda: LOOP.run(pool.app.leases.peek(key)).ms_left is None, "the step gave its lease back")
+    other = pool.app.enqueue("worker", "6 turns")
+    assert other.result(30).status == "completed"
+    wait_until(lambda: celery.control.inspect(timeout=1).active() == {"w0@test": []}, "no task is executed")
+    assert waiting(redis_url) == 0
+    with redis.Redis.from_url(redis_url) as client:
+        assert not list(client.scan_iter("*unacked*"))
+    assert LOOP.run(pool.app.leases.peek(key)).ms_left is None
+    [item] = handle.pending()
+    handle.approve(item.approval_id)
+    assert handle.result(30).status == "completed"
+    assert len(pool.lines("sign")) == 1
 
 
 @pytest.mark.spec("FR-01")

@@ -72,6 +72,13 @@ def hold_again(context: ToolContext, name: str) -> str:
     return "held"
 
 
+@tool(needs_approval=True)
+def sign(context: ToolContext, name: str) -> str:
+    """Do what a person has to allow."""
+    trace("sign", f"{context.idempotency_key} {os.getpid()}")
+    return f"signed {name}"
+
+
 @tool(replay="idempotent")
 async def nothing() -> None:
     """The smallest tool there is."""
@@ -131,6 +138,7 @@ def application(settings: Settings | None = None) -> Deuz:
             Agent("refused", model=many("nobody"), limits=LONG),
             Agent("holder", model=held("hold"), tools=[hold]),
             Agent("thinker", model=asks()),
+            Agent("signer", model=held("sign"), tools=[sign]),
             Agent("again", model=held("hold_again"), tools=[hold_again]),
         ],
         settings=settings,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,43 +11,16 @@ from typing import Any
 
 import pytest
 import redis
-from celery import Celery
 
 from deuz_workers.app.bell import broker_queue
+from deuz_workers.app.names import MAX_RUN_ID_CHARS
 from deuz_workers.workers.celery_app import make_celery
+from tests.workers.events import captured
 from tests.workers.pool import Pool, wait_until
 
 pytestmark = pytest.mark.processes
 MARKER = "xyzzy-8f1c"
 """In every prompt and tool argument of these tests."""
-
-
-@contextmanager
-def captured(celery: Celery) -> Generator[list[dict[str, Any]]]:
-    """Every event of the workers, as Flower gets it."""
-    events: list[dict[str, Any]] = []
-    stopping = threading.Event()
-    ready = threading.Event()
-
-    def capture() -> None:
-        with celery.connection_for_read() as connection:
-            receiver = celery.events.Receiver(connection, handlers={"*": events.append})
-            with receiver.consumer_context() as (consuming, _, _):
-                ready.set()
-                while not stopping.is_set():
-                    try:
-                        consuming.drain_events(timeout=0.1)
-                    except TimeoutError:
-                        continue
-
-    thread = threading.Thread(target=capture)
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield events
-    finally:
-        stopping.set()
-        thread.join()
 
 
 @contextmanager
@@ -92,6 +67,25 @@ def test_prompts_are_in_no_message_event_or_log(pool: Pool, redis_url: str, kind
     assert any("visible-run" in command for command in commands)
     for text in (*map(str, events), *commands, active, worker.log.read_text()):
         assert MARKER not in text
+
+
+@pytest.mark.spec("DST-004")
+def test_a_doorbell_is_small_and_holds_no_secret(pool: Pool, redis_url: str) -> None:
+    """Whatever the run and the settings hold: scope, run id and revision, in three kilobytes at their longest."""
+    secret = "0123456789abcdef0123456789abcdef"
+    scope, run_id = "s" * MAX_RUN_ID_CHARS, "r" * MAX_RUN_ID_CHARS
+    with monitored(redis_url) as commands:
+        pool.start(secret=secret)
+        prompt = f"3 turns about {MARKER * 10_000}"
+        handle = pool.app.enqueue("worker", prompt, run_id=run_id, scope=scope, tags={MARKER: MARKER})
+        assert handle.result(30).status == "completed"
+    bells = [command for command in commands if command.startswith(f"LPUSH {broker_queue('default')}")]
+    bodies = [json.loads(base64.b64decode(json.loads(bell.split(" ", 2)[2])["body"])) for bell in bells]
+    assert {0, 3, 6, 9} <= {body[0][2] for body in bodies}
+    assert all((body[0][:2], len(body[0]), body[1]) == ([scope, run_id], 3, {}) for body in bodies)
+    assert max(map(len, bells)) < 3_000
+    for command in commands:
+        assert not any(known in command for known in (MARKER, secret, pool.settings.database_url))
 
 
 def test_a_message_with_content_shows_none_of_it(pool: Pool) -> None:
