@@ -18,6 +18,7 @@ pytest.mark.spec("LSE-004")(LeaseConformance.test_expiry_alone_is_not_loss)
 pytest.mark.spec("LSE-005")(LeaseConformance.test_a_superseded_holder_is_told_gone)
 pytest.mark.spec("LSE-006")(LeaseConformance.test_an_outdated_release_has_no_effect)
 pytest.mark.spec("LSE-007")(LeaseConformance.test_a_signal_says_whether_anybody_holds_the_key)
+pytest.mark.spec("LSE-008")(LeaseConformance.test_a_cancel_waits_for_a_holder)
 pytest.mark.spec("LSE-009")(LeaseConformance.test_a_drain_dies_with_its_holder)
 
 
