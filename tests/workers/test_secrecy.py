@@ -122,6 +122,7 @@ def test_remote_control_takes_no_orders(pool: Pool) -> None:
     """An order is answered with a refusal, the worker goes on, and what it tells of itself holds no URL."""
     worker = pool.start()
     celery = make_celery(pool.app)
+    wait_until(lambda: bool(celery.control.inspect(timeout=1).stats()), "the worker listens to remote control")
     refused: Any = celery.control.broadcast("shutdown", reply=True, timeout=2)
     assert "refused" in str(refused)
     assert "refused" in str(celery.control.broadcast("conf", reply=True, timeout=2))
