@@ -18,7 +18,7 @@ from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gate import limit_ms
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.stop import Stop
-from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
+from deuz_workers.engine.user_code import Broken, LimitPassed, look_at_end, outcome_of, stored_form
 from deuz_workers.errors import CodecError, DeadlinePassed, Interruption, ToolError, ToolResultError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.tool import CancelSignal, Tool, ToolContext
@@ -60,7 +60,7 @@ class Calls:
             return ()
         finally:
             for task in (*left, *saving):
-                task.add_done_callback(_taken)
+                task.add_done_callback(look_at_end)
                 task.cancel()
 
     async def _one(self, planned: PlannedCall) -> tuple[Event, ...]:
@@ -138,12 +138,6 @@ class Calls:
         finally:
             self.stop.forget(signal)
         return (CallUnprojectable(call_id, "projection-failed", problem),)
-
-
-def _taken(task: asyncio.Task[Any]) -> None:
-    """Looks at how a task ended whose step is over; nobody else will."""
-    if not task.cancelled():
-        task.exception()
 
 
 class _Failed(Exception):

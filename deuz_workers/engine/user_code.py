@@ -60,7 +60,7 @@ async def outcome_of(call: Callable[[], Awaitable[T]], limit_ms: int, until: Sig
     finally:
         for task in tasks:
             if not task.done():
-                task.add_done_callback(_taken)
+                task.add_done_callback(look_at_end)
                 task.cancel()
     if work.cancelled():
         raise Broken(asyncio.CancelledError("nobody but the call itself had cancelled it"))
@@ -94,7 +94,7 @@ def _is_running(task: asyncio.Task[Any] | None) -> bool:
         return False
 
 
-def _taken(task: asyncio.Task[Any]) -> None:
+def look_at_end(task: asyncio.Task[Any]) -> None:
     """Looks at how a task ended that nobody waits for any more."""
     if not task.cancelled():
         task.exception()
