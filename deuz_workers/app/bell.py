@@ -181,7 +181,7 @@ class BrokerBell:
             process.lost, process.told_ms = 0, now_ms
 
     def _connect(self, process: _Process) -> Producer:
-        from kombu import Connection
+        from deuz_workers.app.broker_connection import SteadyConnection
 
         options = {
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
@@ -191,7 +191,7 @@ class BrokerBell:
             "max_retries": 1,
             "interval_start": 0,
         }
-        connection = Connection(self._url, connect_timeout=CONNECT_TIMEOUT_S, transport_options=options)
+        connection = SteadyConnection(self._url, connect_timeout=CONNECT_TIMEOUT_S, transport_options=options)
         process.connection = connection
         process.producer = connection.Producer()
         return process.producer

@@ -11,7 +11,9 @@ import os
 from typing import Any, Final
 
 from celery import Celery
+from celery.app.amqp import AMQP
 
+from deuz_workers.app.broker_connection import SteadyConnection
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.discovery import load_app
 from deuz_workers.app.settings import Settings
@@ -25,13 +27,20 @@ from deuz_workers.workers.step_task import add_step_task
 APP_VARIABLE: Final = "DEUZ_APP"
 
 
+class SteadyAmqp(AMQP):
+    """What the application publishes and consumes goes over `SteadyConnection`."""
+
+    Connection = SteadyConnection
+    BrokerConnection = SteadyConnection
+
+
 def make_celery(deuz_app: Deuz | None = None, settings: Settings | None = None) -> Celery:
     """A Celery application whose workers run the steps of `deuz_app`; None: of the one that `DEUZ_APP` names.
 
     `settings` None: those of `deuz_app`, else from the environment. Nothing is connected.
     """
     settings = settings or (Settings() if deuz_app is None else deuz_app.settings)
-    celery = Celery("deuz", set_as_current=False)
+    celery = Celery("deuz", set_as_current=False, amqp=SteadyAmqp)
     celery.conf.update(celery_settings(settings))
     host = Host(load_named_app if deuz_app is None else lambda: deuz_app)
     attach(host, celery)

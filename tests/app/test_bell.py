@@ -7,14 +7,18 @@ import base64
 import json
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import redis
 
 from deuz_workers.app.bell import BrokerBell, SilentBell, bell_of, broker_queue, local_queue
+from deuz_workers.app.broker_connection import SteadyChannel, SteadyConnection
 from deuz_workers.app.doorbell import AppDoorbell
+from deuz_workers.app.settings import Settings
 from deuz_workers.core.change import Bell
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
+from deuz_workers.workers.celery_app import make_celery
 from tests.fake_clock import FakeClock
 from tests.forked import holds_in_child
 
@@ -107,3 +111,22 @@ async def test_drivers_of_the_process_hear_what_the_broker_hears() -> None:
     bell.discard(first)
     await bell.ring([Bell("s", "b", "q")])
     assert (outer.heard, first.heard, second.heard) == (["a", "b"], ["a"], ["b"])
+
+
+def test_one_client_publishes_until_its_connections_are_given_up(broker_url: str) -> None:
+    """Making one per message costs more than sending it; one over a pool that was closed could send nothing."""
+    with SteadyConnection(broker_url) as connection:
+        channel: Any = connection.channel()
+        with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
+            assert first is second
+        channel._disconnect_pools()
+        with channel.conn_or_acquire() as third:
+            assert third is not first
+            assert third.ping()
+
+
+def test_the_worker_publishes_its_events_in_the_same_way(broker_url: str) -> None:
+    """Three events a step go over the application's own connections."""
+    celery = make_celery(settings=Settings(broker_url=broker_url))
+    with celery.connection_for_write() as connection:
+        assert isinstance(connection.channel(), SteadyChannel)
