@@ -1,5 +1,7 @@
 """Ringing workers through the broker: the Celery task `deuz.step` with scope, run id and revision, and nothing else.
 
+The revision gates nothing. Signed, it parks a run whose store went backwards (architecture D16).
+
 Written with kombu alone, so that producers need no Celery application. Messages follow Celery's protocol, version 2
 (Celery documentation, internals/protocol).
 """
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.core.change import Bell
+from deuz_workers.core.marks import Marks
+from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.system_clock import SystemClock
 from deuz_workers.ports.runtime import Clock, Ids
 
@@ -27,6 +31,8 @@ CONNECT_TIMEOUT_S = 2
 AWAY_MS = 2_000
 """A broker that could not be reached is left alone for so long: steps wait for their bells, and must not wait for it each."""
 PREFIX = "deuz."
+MARK = "deuz_mark"
+"""Header of a message: the bell's revision under the signature of the pool, where it has a secret."""
 TELL_AGAIN_MS = 10_000
 """Doorbells that get lost while the broker is away are counted, and logged this often at most."""
 
@@ -75,9 +81,10 @@ class BrokerBell:
     Never raises: a broker that cannot be reached is logged as `bell_lost`, and the sweep rings again.
     """
 
-    def __init__(self, url: str, ids: Ids, clock: Clock) -> None:
-        """`url` as Celery spells it."""
+    def __init__(self, url: str, ids: Ids, clock: Clock, marks: Marks) -> None:
+        """`url` as Celery spells it. `marks` signs the revisions that the bells carry."""
         self._url = url
+        self._marks = marks
         self._ids = ids
         self._clock = clock
         self._processes: dict[int, _Process] = {}
@@ -162,6 +169,8 @@ class BrokerBell:
             "origin": "deuz",
             "agent": bell.agent,  # for people who watch the workers; nothing is decided by it
         }
+        if self._marks.secret is not None and bell.revision:
+            headers[MARK] = self._marks.write(run_lease_key(bell.scope, bell.run_id), bell.revision)
         producer.publish(
             body,
             exchange="",
@@ -202,5 +211,5 @@ class BrokerBell:
             connection.release()
 
 
-def bell_of(broker_url: str | None, ids: Ids) -> BrokerBell | SilentBell:
-    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids, SystemClock())
+def bell_of(broker_url: str | None, ids: Ids, marks: Marks) -> BrokerBell | SilentBell:
+    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids, SystemClock(), marks)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from deuz_workers.app.settings import Settings
+from deuz_workers.core.marks import Marks
 from deuz_workers.leases import open_leases
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.store import SqlStore, open_store
@@ -22,9 +25,10 @@ def store_of(settings: Settings) -> SqlStore:
 
 def leases_of(settings: Settings) -> LeaseProvider:
     """The lease provider that fits the settings. Raises `ConfigurationError` for a URL that is not understood."""
+    return open_leases(settings.leases, secret=marks_of(settings, "lease").secret, prepare=settings.db_prepare)
+
+
+def marks_of(settings: Settings, of: Literal["lease", "bell"]) -> Marks:
+    """Writer and reader of revisions that are believed within this pool."""
     secret = settings.secret
-    return open_leases(
-        settings.leases,
-        secret=None if secret is None else secret.get_secret_value().encode(),
-        prepare=settings.db_prepare,
-    )
+    return Marks(None if secret is None else secret.get_secret_value().encode(), of)

@@ -11,7 +11,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
-from deuz_workers.app.connections import leases_of, store_of
+from deuz_workers.app.connections import leases_of, marks_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
@@ -209,7 +209,7 @@ class Deuz:
     @cached_property
     def doorbell(self) -> AppDoorbell:
         """Rings the drivers in this process and the workers of this application; usable from any loop."""
-        return AppDoorbell(bell_of(self.settings.broker, self.ids))
+        return AppDoorbell(bell_of(self.settings.broker, self.ids, marks_of(self.settings, "bell")))
 
     async def aclose(self) -> None:
         """Connections of this process and the running loop are closed; the next call would open new ones.

@@ -58,7 +58,8 @@ class Settings(BaseSettings):
     broker_url: str | None = Field(None, repr=False)
     """Celery's spelling. None: `redis_url`; without either no doorbell is rung and workers find runs by the sweep."""
     secret: SecretStr | None = None
-    """Signs the revisions that leases carry."""
+    """Signs the revisions that leases and doorbells carry. Without it a run whose database lost commits is noticed only by the
+    process that made them."""
 
     pool: Literal["threads", "prefork", "solo"] = "threads"
     concurrency: int = Field(64, ge=1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from deuz_workers.cli.amounts import ago, cost, counted, duration
+from deuz_workers.core.lost_commits import WENT_BACKWARDS, seen_before
 
 if TYPE_CHECKING:
     from deuz_workers.app.async_handle import AsyncHandle
@@ -42,6 +43,10 @@ def arguments_line(arguments: object) -> str:
 
 def ways_out(run_id: str, parked: str, effects: Sequence[Mapping[str, Any]]) -> list[str]:
     """Commands that free a parked run, each with what it does."""
+    if parked == WENT_BACKWARDS:
+        calls = "".join(f" --call {effect['tool_call_id']}" for effect in effects)
+        again = "; what came later, and these calls, may happen again" if calls else "; what came later may happen again"
+        return [f"deuz runs retry {run_id}{calls}   (goes on from the older record{again})", f"deuz runs cancel {run_id}"]
     if not effects:
         why = "once what ended its processes is mended" if parked == "quarantine" else "lets it go on"
         return [f"deuz runs retry {run_id}   ({why})", f"deuz runs cancel {run_id}"]
@@ -52,6 +57,15 @@ def ways_out(run_id: str, parked: str, effects: Sequence[Mapping[str, Any]]) -> 
         f"deuz runs retry {run_id}   (runs {calls} again)",
         f"deuz runs reconcile {run_id} --call {first} --output JSON{rest}   (it returned this; or --error TEXT)",
     ]
+
+
+def went_backwards(revision: int) -> str:
+    """What became of a run whose store lost commits, from the revision that it is parked at."""
+    return (
+        f"revision {seen_before(revision)} of it was saved once, and the database has an older record now: it failed over to a "
+        "standby that was behind, or was restored. What the run did after this record is not known here; see deuz runs watch "
+        "for the last that is, and look where its tools write before it goes on"
+    )
 
 
 def summary(head: Head) -> dict[str, object]:
@@ -152,6 +166,8 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
     ]
     if parked := record["parked"]:
         lines.append(("parked", f"[yellow]{escape(str(parked))}[/]: it goes on when somebody says so"))
+        if parked == WENT_BACKWARDS:
+            lines.append(("lost", went_backwards(record["revision"])))
         lines += [
             (
                 "unknown",

@@ -25,13 +25,14 @@ log = logging.getLogger(__name__)
 class StepOver(Exception):
     """The step must end without writing anything more: the run was taken by somebody else, or the store stays away.
 
-    `conflict`: the store has a newer revision than the one that this step made.
+    `conflict`: the store has another revision than the one that this step made; `stored`: which, None if the run is gone.
     """
 
-    def __init__(self, why: str, *, conflict: bool = False) -> None:
+    def __init__(self, why: str, *, conflict: bool = False, stored: int | None = None) -> None:
         super().__init__(why)
         self.why = why
         self.conflict = conflict
+        self.stored = stored
 
 
 class CancelFirst(Exception):
@@ -50,13 +51,22 @@ class Committer:
     """Holds the newest state of the run. `run` includes what is folded in and not yet saved."""
 
     def __init__(
-        self, store: RunStore, run: Run, clock: Clock, ids: Ids, patience_ms: int, may_write: Callable[[], bool]
+        self,
+        store: RunStore,
+        run: Run,
+        clock: Clock,
+        ids: Ids,
+        patience_ms: int,
+        may_write: Callable[[], bool],
+        on_applied: Callable[[int], None],
     ) -> None:
+        """`on_applied` is called with every revision that is known to be saved."""
         self._store = store
         self._clock = clock
         self._ids = ids
         self._patience_ms = patience_ms
         self._may_write = may_write
+        self._on_applied = on_applied
         self._folded = 0
         self._saved = 0
         self._writing: asyncio.Future[None] | None = None
@@ -106,8 +116,9 @@ class Committer:
                 case Applied():
                     self._saved, self.stored = covered, after
                     self.applied.append(outcome)
+                    self._on_applied(outcome.revision)
                 case RevisionConflict(revision):
-                    raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True)
+                    raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True, stored=revision)
                 case CancelPending() | BudgetExceeded():
                     # Only a step that does one thing at a time suspends, ends or reserves, so nothing else was folded in.
                     self.run = before

@@ -12,6 +12,7 @@ from typing import Literal
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.history import History
+from deuz_workers.core.lost_commits import WENT_BACKWARDS, revision_after
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run import read_run
 from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspicious, quarantine_queue
@@ -94,17 +95,18 @@ class Engine:
         for stop in self._stops.values():
             stop.abort_model()
 
-    async def step(self, scope: str, run_id: str, *, alone: bool | None = None) -> StepReport:
+    async def step(self, scope: str, run_id: str, *, seen: int = 0, alone: bool | None = None) -> StepReport:
         """Look at a run and advance it if there is work and nobody else does.
 
         Never raises for what is wrong with a run or a server: it is logged, and the sweep comes back to it. Everything that
-        the step made due is rung after the lease was given back. `alone`: nothing is executed beside this step; None: as the
+        the step made due is rung after the lease was given back. `seen`: a revision that was saved, as somebody says who is
+        believed; a run that is stored at a lower one is parked. `alone`: nothing is executed beside this step; None: as the
         settings say.
         """
         if self._draining:
             return StepReport("refused")
         try:
-            report = await self._step(scope, run_id, self.gear.settings.alone if alone is None else alone)
+            report = await self._step(scope, run_id, seen, self.gear.settings.alone if alone is None else alone)
         except (LeaseStoreUnavailableError, StoreUnavailableError) as error:
             log.warning("step_unreachable run=%s error=%s", run_id, error.code)
             return StepReport("unreachable", error=error)
@@ -112,16 +114,17 @@ class Engine:
             await self.gear.doorbell.ring(report.bells)
         return report
 
-    async def _step(self, scope: str, run_id: str, alone: bool) -> StepReport:
+    async def _step(self, scope: str, run_id: str, seen: int, alone: bool) -> StepReport:
         gear = self.gear
         key, ttl_ms = run_lease_key(scope, run_id), gear.settings.lease_ttl_ms
         owner = f"{gear.process}#{gear.ids.token()}"
         claim = await gear.leases.acquire(key, owner, ttl_ms)
         if isinstance(claim, Young):
             head = await gear.store.head(scope, run_id)
-            if head is None or not head.has_work:
+            lost_commits = head is not None and head.revision < seen
+            if head is None or not (head.has_work or lost_commits):
                 return StepReport("idle")
-            if head.mid_step:
+            if head.mid_step and not lost_commits:
                 await gear.store.postpone(scope, run_id, claim.ms_until_old)
                 return StepReport("young")
             claim = await gear.leases.acquire(key, owner, ttl_ms, force=True)
@@ -144,7 +147,7 @@ class Engine:
         faults: list[DeuzError] = []
         again = False
         try:
-            end = await self._work(scope, run_id, alone, claim, hold, stop, bells, faults)
+            end = await self._work(scope, run_id, seen, alone, claim, hold, stop, bells, faults)
         finally:
             self._stops.pop(key, None)
             gear.heartbeat.drop(hold)
@@ -189,6 +192,7 @@ class Engine:
         self,
         scope: str,
         run_id: str,
+        seen: int,
         alone: bool,
         lease: Lease,
         hold: Hold,
@@ -199,8 +203,14 @@ class Engine:
         gear = self.gear
         loaded, remembered = await self._load(scope, run_id)
         if loaded is None:
+            if max(seen, lease.revision_seen):
+                log.error("run_lost run=%s seen=%d", run_id, max(seen, lease.revision_seen))
             return "unknown_run"
         head = loaded.head
+        seen = max(seen, lease.revision_seen, gear.histories.revision_of(head))
+        if head.revision < seen and (left := await self._went_backwards(head, head.revision, seen, bells)):
+            return left
+        hold.saw(head.revision)
         if not head.has_work:
             return "idle"
         definition = self._definition(head)
@@ -232,7 +242,7 @@ class Engine:
             log.warning("binding_changed run=%s agent=%s", run_id, head.agent)
             return "other_build"
         committer = Committer(
-            gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost"
+            gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost", hold.saw
         )
         loop = Loop(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
         end: StepEnd = "over"
@@ -243,6 +253,9 @@ class Engine:
             if hold.state == "lost":
                 text = f"run {run_id!r} was taken over by another executor; look at its handle for what becomes of it"
                 faults.append(AgentRunLeaseError(text, code="lease_lost", run_id=run_id))
+            elif over.stored is not None and over.stored < committer.stored.envelope.revision:
+                ended = await self._went_backwards(head, over.stored, committer.stored.envelope.revision, bells)
+                return ended or "over"
             elif over.conflict:
                 text = f"another executor wrote run {run_id!r} first, so nothing more was saved here; look at its handle"
                 faults.append(RevisionConflictError(text, run_id=run_id))
@@ -259,6 +272,23 @@ class Engine:
         bells.extend(loop.bells)
         await self._after(head, committer, end, bells)
         return end
+
+    async def _went_backwards(self, head: Head, stored: int, seen: int, bells: list[Bell]) -> StepEnd | None:
+        """Park a run of which the store has lost commits: it is at `stored`, and `seen` was saved.
+
+        None: it is not parked, because a cancel is unseen (it may go on, since it only ends) or somebody else moved it.
+        """
+        gear = self.gear
+        gear.histories.forget(head.scope, head.run_id)
+        parked = await gear.store.park(head.rid, stored, WENT_BACKWARDS, despite_notes=True, as_revision=revision_after(seen))
+        log.error(
+            "store_went_backwards run=%s agent=%s stored=%d seen=%d parked=%s", head.run_id, head.agent, stored, seen, parked
+        )
+        if not parked:
+            return None if head.is_to_end else "over"
+        if head.swarm_rid is not None:
+            bells.extend(await gear.store.fill_slots(head.swarm_rid))
+        return "parked"
 
     async def _record_unclean_end(self, head: Head, revision: int, alone: bool, *, found: str) -> int | None:
         """The run's ends in a row with this one; None: the run is at another revision."""
@@ -316,6 +346,8 @@ class Engine:
         loaded = await store.load(scope, run_id, remembered.known if remembered else None)
         if loaded is None or remembered is None:
             return loaded, None
+        if loaded.head.revision < histories.revision_of(loaded.head):
+            return loaded, None  # it is not executed
         if histories.fits(remembered, loaded.head):
             return loaded, remembered.history
         histories.forget(scope, run_id)

@@ -151,7 +151,7 @@ class Heartbeat:
             if here.renewer is None:
                 here.renewer = self._leases.renewer(timeout_ms=max(1, self._ttl_ms // WAITS_PER_TTL))
             try:
-                answers = here.renewer.renew([hold.lease for hold in vouched])
+                answers = here.renewer.renew([hold.to_renew for hold in vouched])
             except LeaseStoreUnavailableError as error:
                 if here.silent_since_ms is None:
                     here.silent_since_ms = sent_ms

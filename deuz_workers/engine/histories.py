@@ -16,6 +16,8 @@ from deuz_workers.ports.store import Known
 class Remembered:
     known: Known
     history: History
+    revision: int
+    """That was saved, as this process knows first hand."""
 
 
 class Histories:
@@ -36,6 +38,11 @@ class Histories:
         known = remembered.known
         return entry is not None and entry[0] == head.rid and known.epoch == head.epoch and known.last_seq <= head.last_seq
 
+    def revision_of(self, head: Head) -> int:
+        """The highest revision of the run that this process remembers to be saved; 0 when it remembers none."""
+        entry = self._by_name.get((head.scope, head.run_id))
+        return entry[1].revision if entry is not None and entry[0] == head.rid else 0
+
     def keep(self, run: Run) -> None:
         """Remember a saved run, or forget it once it has ended."""
         name = (run.envelope.scope, run.envelope.run_id)
@@ -43,7 +50,7 @@ class Histories:
         if run.envelope.is_final or run.unsaved.any or run.history.size_bytes > self._max_bytes:
             return
         known = Known(run.envelope.epoch, run.envelope.last_seq, run.step)
-        self._by_name[name] = (run.envelope.rid, Remembered(known, run.history))
+        self._by_name[name] = (run.envelope.rid, Remembered(known, run.history, run.envelope.revision))
         self._size_bytes += run.history.size_bytes
         while self._size_bytes > self._max_bytes:
             self.forget(*next(iter(self._by_name)))

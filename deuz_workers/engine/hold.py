@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from deuz_workers.ports.leases import Gone, Lease, Renewed
@@ -12,7 +13,7 @@ Callback = Callable[[], None]
 
 
 class Hold:
-    """Made by `Heartbeat.hold`. Readable from any thread; `extend` belongs to the holder, the rest to the heartbeat."""
+    """Made by `Heartbeat.hold`. Readable from any thread; `extend` and `saw` are the holder's, the rest is the heartbeat's."""
 
     def __init__(
         self, lease: Lease, clock: Clock, *, limit_ms: int, on_lost: Callback, on_cancel: Callback, label: str
@@ -27,6 +28,7 @@ class Hold:
         self._on_lost = on_lost
         self._on_cancel = on_cancel
         self._lost = False
+        self._revision_seen = lease.revision_seen
         self._confirmed_ms = clock.monotonic_ms()
         self._limit_ms = limit_ms
         self._limit_from_ms = self._confirmed_ms
@@ -48,6 +50,15 @@ class Hold:
     def is_past_limit(self) -> bool:
         """The heartbeat does not vouch for it any more: the lease lapses unless `extend` comes first."""
         return self._clock.monotonic_ms() - self._limit_from_ms >= self._limit_ms
+
+    @property
+    def to_renew(self) -> Lease:
+        """The lease, with the highest revision that its holder knows to be saved. For the heartbeat."""
+        return replace(self.lease, revision_seen=max(self._revision_seen, self.lease.revision_seen))
+
+    def saw(self, revision: int) -> None:
+        """This revision is saved; the next renewal tells whoever takes the lease over."""
+        self._revision_seen = max(self._revision_seen, revision)
 
     def extend(self, limit_ms: int, label: str | None = None) -> None:
         """The limit starts again, now and at `limit_ms`; what runs is called `label` from now on.

@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 
+from deuz_workers.core.marks import Marks
 from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
 from deuz_workers.leases.impatient import AsyncImpatient, Impatient
-from deuz_workers.leases.marks import Marks
 from deuz_workers.leases.statements import Call, LeaseStatements, Row
 from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 

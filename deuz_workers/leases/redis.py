@@ -21,8 +21,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.retry import Retry
 
+from deuz_workers.core.marks import Marks
 from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
-from deuz_workers.leases.marks import Marks
 from deuz_workers.leases.script import KEYS, SCRIPT, SHA1, Call, LeaseScript
 from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
-from deuz_workers.leases.marks import Marks
+from deuz_workers.core.marks import Marks
 from deuz_workers.ports.leases import Gone, Held, Lease, Peek, Released, Renewed, Young
 
 SCRIPT = Path(__file__).with_name("lease.lua").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, LiteralString, cast
 
-from deuz_workers.leases.marks import Marks
+from deuz_workers.core.marks import Marks
 from deuz_workers.ports.leases import Gone, Held, Lease, Peek, Released, Renewed, Young
 
 Row = tuple[Any, ...]

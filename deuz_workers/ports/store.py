@@ -308,11 +308,15 @@ class RunStore(Protocol):
         """The ends since the run last got on, oldest first."""
         ...
 
-    async def park(self, rid: UUID, expected: int, reason: str, *, despite_notes: bool = False) -> bool:
+    async def park(
+        self, rid: UUID, expected: int, reason: str, *, despite_notes: bool = False, as_revision: int | None = None
+    ) -> bool:
         """Take the run out of the schedule without a new revision; a retry, reconcile or cancel note clears it.
 
         Refused (False) when the revision moved or an input arrived; with `despite_notes`, only when that is a cancel. A swarm
         task becomes `needs_reconciliation` and gives its slot back in the same statement. A retry sets `attempts` to 0.
+        `as_revision`: the store lost commits (`core.lost_commits`), so the stored envelope goes on under this higher revision,
+        in the same statement, and no commit that was made from the old one fits any more; refused for a run that has ended.
         """
         ...
 

@@ -51,7 +51,8 @@ record_unclean_end
 unclean_ends
     ``scope run_id`` -> ``number at_ms evidence``, the ends that ``attempts`` counts
 park
-    ``rid expected reason despite_notes`` -> ``rid``; no row when refused. Clears due_at and sweep_at
+    ``rid expected reason despite_notes as_revision?`` -> ``rid``; no row when refused. Clears due_at and sweep_at; with
+    ``as_revision``, which has to be higher, that is the revision and ``commit_id`` is null, and a final run is refused
 add_note
     ``scope run_id kind body note_id ttl_ms`` -> ``rid seq`` and *bell*; no row when there is no such run or it is final
     (a ``retry`` may follow ``failed``). A ``note_id`` that is there already: nothing is written, its row comes back.

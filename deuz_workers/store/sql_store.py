@@ -176,8 +176,16 @@ class SqlStore(RunStore):
         rows = await self._fetch("unclean_ends", {"scope": scope, "run_id": run_id})
         return tuple(UncleanEnd(**row) for row in rows)
 
-    async def park(self, rid: UUID, expected: int, reason: str, *, despite_notes: bool = False) -> bool:
-        asked = {"rid": rid, "expected": expected, "reason": reason, "despite_notes": despite_notes}
+    async def park(
+        self, rid: UUID, expected: int, reason: str, *, despite_notes: bool = False, as_revision: int | None = None
+    ) -> bool:
+        asked = {
+            "rid": rid,
+            "expected": expected,
+            "reason": reason,
+            "despite_notes": despite_notes,
+            "as_revision": as_revision,
+        }
         return bool(await self._fetch("park", asked))
 
     async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:

@@ -122,6 +122,24 @@ class ScheduleConformance:
         assert not await store.park(head.rid, 1, "unseen")
         assert (await bench.again(head)).parked is None
 
+    async def test_a_run_parked_as_another_revision_fits_no_earlier_commit(self, store: RunStore) -> None:
+        """Nobody who has the old revision, or the commit that made it, can write; an ended run is refused."""
+        bench = Bench(store)
+        head = await bench.start()
+        await bench.applied(head)
+        stored = await bench.again(head)
+        assert await store.park(head.rid, 1, "reconciliation")
+        assert not await store.park(head.rid, 1, "store went backwards", as_revision=1)
+        assert await store.park(head.rid, 1, "store went backwards", as_revision=500)
+        now = await bench.again(head)
+        assert (now.parked, now.status, now.revision, now.commit_id) == ("store went backwards", "running", 500, None)
+        assert now.body == stored.body
+        await store.add_note(bench.scope, head.run_id, "retry", "{}")
+        assert await bench.commit(stored, messages=(message(0),), last_seq=0) == RevisionConflict(500)
+        ended = await bench.applied(await bench.again(head), status="completed", due_in_ms=None)
+        assert ended.revision == 501
+        assert not await store.park(head.rid, 501, "store went backwards", as_revision=9_000)
+
     async def test_retry_reconcile_and_cancel_clear_the_parking(self, store: RunStore) -> None:
         """The three notes a person sends about a parked run give it work again."""
         bench = Bench(store)

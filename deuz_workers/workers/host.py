@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, cast
 
+from deuz_workers.app.bell import MARK
+from deuz_workers.app.connections import marks_of
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.core.marks import Marks
+from deuz_workers.core.names import run_lease_key
 from deuz_workers.workers.drain import DrainFlag
 from deuz_workers.workers.process import WorkerProcess
 
@@ -34,6 +39,14 @@ class Host:
         if self._app is None:
             self._app = self._load()
         return self._app
+
+    @cached_property
+    def _marks(self) -> Marks:
+        return marks_of(self.app.settings, "bell")
+
+    def seen_in(self, request: Any, scope: str, run_id: str) -> int:
+        """The revision that a doorbell says was saved; 0 where this pool did not sign it."""
+        return self._marks.read(run_lease_key(scope, run_id), str(request.get(MARK) or ""))
 
     def start(self, *, is_child: bool = False) -> WorkerProcess:
         """The state of the calling process, started if it was not."""

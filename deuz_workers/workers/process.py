@@ -64,7 +64,11 @@ class WorkerProcess:
         LOOP.on_death = _leave
 
     def step(self, bell: Bell) -> StepReport:
-        """Look at one run. A step that is refused because of a drain is rung again, for another worker."""
+        """Look at one run; `bell.revision` was saved, as this pool signed.
+
+        A step that is refused because of a drain is rung again, for another worker, and one that could not reach a server,
+        for when it can.
+        """
         return LOOP.run(self._step(bell), outlive=True)
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -118,12 +122,15 @@ class WorkerProcess:
     async def _step(self, bell: Bell) -> StepReport:
         async def look() -> StepReport:
             assert self._runtime is not None
-            report = await self._runtime.engine.step(bell.scope, bell.run_id)
+            report = await self._runtime.engine.step(bell.scope, bell.run_id, seen=bell.revision)
             if report.end == "suspicious" and self._companion is not None:
                 await self._companion.ensure()
             if report.end == "refused":
                 await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
                 await self.app.doorbell.ring((bell,))
+            elif report.end == "unreachable" and bell.revision:
+                await asyncio.sleep(OPEN_AGAIN_MS / 1000)
+                await self.app.doorbell.ring((bell,))  # after a failover it may be the only one who knows what was saved
             return report
 
         return await self._when_ready(look)

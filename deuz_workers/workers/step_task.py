@@ -24,12 +24,15 @@ def add_step_task(celery: Celery, host: Host) -> None:
 
     @celery.task(name=STEP_TASK, bind=True, shared=False, Request=QUIET_REQUEST)
     def step(task: Any, scope: str, run_id: str, revision: int = 0) -> str:
-        """Look at a run; returns its id and how the step ended, for the events of the worker."""
+        """Look at a run; returns its id and how the step ended, for the events of the worker.
+
+        `revision` is for people who read the queue: anybody may have written it, so the signed one beside it counts.
+        """
         queue = local_queue(str(task.request.delivery_info.get("routing_key")))
         # What leaves a Celery task is pickled, logged and sent in events, so nothing of the original error does.
         code, place = "crashed", ""
         try:
-            report = host.here.step(Bell(scope, run_id, queue, revision))
+            report = host.here.step(Bell(scope, run_id, queue, host.seen_in(task.request, scope, run_id)))
         except DeuzError as error:
             code, place = error.code, place_of(error)
         except BaseException as error:

@@ -17,6 +17,7 @@ from deuz_workers.app.broker_connection import SteadyChannel, SteadyConnection
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.change import Bell
+from deuz_workers.core.marks import Marks
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.workers.celery_app import make_celery
 from tests.fake_clock import FakeClock
@@ -34,7 +35,7 @@ def messages(url: str, queue: str) -> list[dict[str, object]]:
 
 async def test_a_message_says_which_run_to_look_at_and_nothing_else(redis_url: str, broker_url: str) -> None:
     """Celery's protocol, version 2: the task `deuz.step` with scope, run id and revision on the bell's own queue."""
-    bell = BrokerBell(broker_url, SystemIds(), SystemClock())
+    bell = BrokerBell(broker_url, SystemIds(), SystemClock(), Marks(None, "bell"))
     await bell.ring([BELL, Bell("acme", "r2", "fast")])
     bell.close()
     [message] = messages(redis_url, "slow")
@@ -48,7 +49,7 @@ async def test_a_message_says_which_run_to_look_at_and_nothing_else(redis_url: s
 async def test_a_broker_that_is_away_is_counted_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The first loss is logged at once, later ones together and not each; no URL is in the log, and few attempts are made."""
     clock = FakeClock()
-    bell = BrokerBell("redis://:hunter2@127.0.0.1:1/0", SystemIds(), clock)
+    bell = BrokerBell("redis://:hunter2@127.0.0.1:1/0", SystemIds(), clock, Marks(None, "bell"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             await bell.ring([BELL])
@@ -63,7 +64,7 @@ async def test_a_broker_that_is_away_is_counted_and_raises_nothing(caplog: pytes
 
 async def test_a_restarted_broker_is_rung_over_a_new_connection(redis_url: str, broker_url: str) -> None:
     """A connection that the server closed in between loses nothing."""
-    bell = BrokerBell(broker_url, SystemIds(), SystemClock())
+    bell = BrokerBell(broker_url, SystemIds(), SystemClock(), Marks(None, "bell"))
     await bell.ring([BELL])
     with redis.Redis.from_url(redis_url) as client:
         client.client_kill_filter(_type="normal", skipme=True)
@@ -74,7 +75,7 @@ async def test_a_restarted_broker_is_rung_over_a_new_connection(redis_url: str, 
 
 def test_a_forked_child_rings_over_its_own_connection(redis_url: str, broker_url: str) -> None:
     """Neither thread nor connection of the parent is used there."""
-    bell = BrokerBell(broker_url, SystemIds(), SystemClock())
+    bell = BrokerBell(broker_url, SystemIds(), SystemClock(), Marks(None, "bell"))
 
     def ring() -> bool:
         asyncio.run(bell.ring([BELL]))
@@ -89,7 +90,7 @@ def test_a_forked_child_rings_over_its_own_connection(redis_url: str, broker_url
 
 def test_without_a_broker_nobody_is_rung() -> None:
     """And queues have the same names on both sides of the prefix."""
-    assert isinstance(bell_of(None, SystemIds()), SilentBell)
+    assert isinstance(bell_of(None, SystemIds(), Marks(None, "bell")), SilentBell)
     assert local_queue(broker_queue("slow")) == "slow"
 
 

@@ -10,6 +10,7 @@ import pytest
 from deuz_workers import Agent, MockModel, Settings, tool
 from deuz_workers import Deuz as Application
 from deuz_workers.cli.exits import Exit
+from deuz_workers.core.lost_commits import WENT_BACKWARDS, revision_after
 from deuz_workers.core.messages import ToolResultPart
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
@@ -115,6 +116,31 @@ def test_unknown_effects_are_shown_with_the_way_out(deuz: Deuz, bank: Bank) -> N
     approved = deuz("runs", "approve", "r1")
     assert approved.code == Exit.USAGE
     assert "it is parked (tool-reconciliation-required)" in approved.err
+
+
+def test_a_run_whose_database_lost_commits_says_so(deuz: Deuz, bank: Bank) -> None:
+    """What was saved once, that nobody knows what followed, and which command frees it, its interrupted calls included."""
+    bank.park("r1")
+
+    async def lose() -> int:
+        app = bank.app()
+        head = await app.store.head("default", "r1")
+        assert head is not None
+        seen = head.revision + 4
+        assert await app.store.park(head.rid, head.revision, WENT_BACKWARDS, as_revision=revision_after(seen))
+        await app.aclose()
+        return seen
+
+    seen = asyncio.run(lose())
+    shown = " ".join(deuz("runs", "show", "r1").out.split())
+    assert "store-went-backwards" in shown
+    assert f"revision {seen} of it was saved once" in shown
+    assert "deuz runs retry r1 --call a --call b" in shown
+    assert "deuz runs cancel r1" in shown
+    assert deuz("runs", "show", "r1", "--json").document["parked"] == WENT_BACKWARDS
+    assert deuz("runs", "retry", "--parked", WENT_BACKWARDS, "--yes").code == 0
+    assert bank.go_on("r1") == "completed"
+    assert sorted(bank.paid) == ["ann", "bob"]
 
 
 def test_interrupted_calls_run_again_when_they_are_retried(deuz: Deuz, bank: Bank) -> None:

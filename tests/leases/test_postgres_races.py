@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
+from deuz_workers.core.marks import Marks
 from deuz_workers.leases import PostgresLeases
-from deuz_workers.leases.marks import Marks
 from deuz_workers.leases.statements import Call, LeaseStatements, Row
 from deuz_workers.ports.leases import Gone, Held, Lease, Released, Renewed
 from deuz_workers.testing.lease_conformance import KEY, LONG_MS, claim, lapsed, renew, renew_all, signal_of

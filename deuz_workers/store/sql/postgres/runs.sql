@@ -184,12 +184,15 @@ order by e.number;
 
 -- name: park
 -- Head, task, swarm row: the order of locks. Refused when the revision moved or an input is unseen (`despite_notes`: a cancel).
+-- With `as_revision` the head goes on from there, parked again or not, unless it is final; no commit of the old one is known.
 with
 -- include: clock
 locked as materialized (
     select h.rid, h.swarm_rid, h.task_id from run_head h
     where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint
       and (h.wake_seq = h.seen_seq or (%(despite_notes)s::boolean and h.cancel_seq <= h.seen_seq))
+      and (%(as_revision)s::bigint is null
+           or (h.revision < %(as_revision)s::bigint and h.status not in ('completed', 'stopped', 'failed')))
     for no key update
 ),
 task as materialized (
@@ -216,7 +219,9 @@ counted as (                                -- from the locked row: see commit.s
     where s.rid = l.rid
 ),
 parked as (
-    update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null
+    update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null,
+        revision  = coalesce(%(as_revision)s::bigint, h.revision),
+        commit_id = case when %(as_revision)s::bigint is null then h.commit_id end
     from locked l
     where h.rid = l.rid
     returning h.rid

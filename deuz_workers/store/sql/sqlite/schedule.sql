@@ -46,9 +46,11 @@ where h.run_id = :run_id and h.scope = :scope
 order by e.number
 
 -- name: park
-update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null
+update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null,
+    revision = coalesce(:as_revision, h.revision), commit_id = case when :as_revision is null then h.commit_id end
 where h.rid = :rid and h.revision = :expected
   and (h.wake_seq = h.seen_seq or (:despite_notes and h.cancel_seq <= h.seen_seq))
+  and (:as_revision is null or (h.revision < :as_revision and h.status not in ('completed', 'stopped', 'failed')))
 returning rid, swarm_rid, task_id
 
 -- name: list_runs
