@@ -215,7 +215,7 @@ class Engine:
             return "idle"
         definition = self._definition(head)
         if definition is None and head.kind != "swarm" and not head.is_to_end:
-            await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
+            await self._put_off(head)
             log.warning("step_without_agent run=%s agent=%s", run_id, head.agent)
             return "nobody"
         attempts = head.attempts
@@ -238,7 +238,7 @@ class Engine:
         if isinstance(definition, AgentDefinition) and not self._bindings.match(run.envelope.binding, definition):
             definition = None
         if definition is None and head.kind != "swarm" and not head.is_to_end:
-            await gear.store.postpone(scope, run_id, gear.settings.nobody_postpone_ms)
+            await self._put_off(head)
             log.warning("binding_changed run=%s agent=%s", run_id, head.agent)
             return "other_build"
         committer = Committer(
@@ -356,6 +356,12 @@ class Engine:
     def _definition(self, head: Head) -> AgentDefinition | ReducerDefinition | None:
         registry = self.gear.registry
         return registry.reducer(head.agent) if head.kind == "reducer" else registry.agent(head.agent)
+
+    async def _put_off(self, head: Head) -> None:
+        """Nobody here can run it: it is looked at ever less often until somebody has."""
+        settings = self.gear.settings
+        least_ms, most_ms = settings.nobody_postpone_ms, settings.nobody_postpone_max_ms
+        await self.gear.store.put_off(head.scope, head.run_id, least_ms, most_ms)
 
     def _back_off_ms(self, attempts: int) -> int:
         settings = self.gear.settings

@@ -26,6 +26,7 @@ class EngineSettings:
     history_cache_bytes: int = 64_000_000
     """Recent histories that a process keeps, in bytes of content."""
     nobody_postpone_ms: int = 5_000
-    """A run whose agent this process does not know is looked at again after this."""
+    """A run that nobody here can run is looked at again after this, then ever less often, up to `nobody_postpone_max_ms`."""
+    nobody_postpone_max_ms: int = 300_000
     cascade_batch: int = 500
     """Most tasks that one commit of a cascade changes (SWM-033)."""

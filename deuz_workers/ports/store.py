@@ -271,8 +271,12 @@ class TagCost:
 
 
 class RunStore(Protocol):
-    async def create(self, run: NewRun, swarm: NewSwarm | None = None, *, connection: Any = None) -> Created:
+    async def create(
+        self, run: NewRun, swarm: NewSwarm | None = None, *, ring_in_ms: int = 0, connection: Any = None
+    ) -> Created:
         """Write a run, and a whole swarm with it, or nothing.
+
+        `ring_in_ms`: its creator rings for it meanwhile, so the sweep looks that much later; 0: nobody rings, it is ripe.
 
         A row with the run id (in whatever scope) or with the scope's idempotency key makes nothing be written. `connection`:
         an open psycopg connection, sync or async, of the caller, in whose transaction the row is written and visible only
@@ -334,15 +338,31 @@ class RunStore(Protocol):
         """
         ...
 
-    async def sweep(self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None) -> tuple[Bell, ...]:
+    async def sweep(
+        self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None, spare: int = 0, from_shard: int = 0
+    ) -> tuple[Bell, ...]:
         """Take rows whose `sweep_at` has passed and move them `ttl_ms` on; one caller gets a row, others skip it.
 
-        A suspicious run is of the quarantine queue of its queue (`core.unclean_ends`), here and in its bell.
+        First runs that have begun, then the others by priority, fewest running runs of the scope, age: `limit` in all, and
+        for up to `spare` scopes of which nothing runs one more each. `from_shard` (0 to 255): where a pass that cannot look
+        through all scopes begins. A suspicious run is of the quarantine queue of its queue (`core.unclean_ends`), here and
+        in its bell.
         """
+        ...
+
+    async def ripen(self, runs: Sequence[tuple[str, str]]) -> None:
+        """Nobody rang for these runs (scope, run id), since their queue is full: the sweep may take them at once."""
         ...
 
     async def postpone(self, scope: str, run_id: str, in_ms: int) -> None:
         """The sweep need not look at this run before `in_ms` from now; `due_at` stays."""
+        ...
+
+    async def put_off(self, scope: str, run_id: str, least_ms: int, most_ms: int) -> None:
+        """Nobody here can run it: postponed by `least_ms`, twice as long with every such look in a row, `most_ms` at most.
+
+        A commit begins anew.
+        """
         ...
 
     async def fill_slots(self, swarm_rid: UUID) -> tuple[Bell, ...]:

@@ -19,8 +19,8 @@ create
     task_downstream`` (lists, in the order of the runs after the first), ``edge_up edge_down``, ``ring_in_ms``
     -> ``created`` bool. Nothing is written when the first run's id or (scope, idempotency key) is taken; a clash of any other
     row raises :class:`Clash`. Heads are queued at revision 0. The first is due at its start or now, a task's is not due; none
-    is due later than its deadline or start_before. ``sweep_at`` is ``due_at``, of a run due at once ``ring_in_ms`` later. A
-    task that waits for none is ready, others are pending; a swarm is active with open = tasks, running = 0.
+    is due later than its deadline or start_before. ``sweep_at`` is ``due_at``, of a run due at once ``ring_in_ms`` later; with
+    0 it is ripe. A task that waits for none is ready, others are pending; a swarm is active with open = tasks, running = 0.
 find_run
     ``scope run_id idem_key?`` -> ``rid scope run_id status input_digest`` of the row with that key in the scope, else with that
     run id in any scope
@@ -68,11 +68,18 @@ open_items
 bells
     ``rids`` -> *bell* of each that is not final
 sweep
-    ``limit ttl_ms queues? suspicious suffix`` -> *bell* of rows that have work, at most ``limit``, oldest first. ``sweep_at =
-    now + ttl``; a row without work gets its due_at instead and is not returned. Of a row with ``attempts >= suspicious`` the
-    queue ends with ``suffix``, there and in ``queues``
+    ``limit spare ttl_ms queues? from_shard scopes ripen suspicious suffix`` -> *bell* of rows that have work: begun ones,
+    oldest first, up to ``limit + spare``; then others as `core.feeding` chooses among the first rows of up to ``scopes``
+    scopes, for what ``limit`` leaves and ``spare``. ``sweep_at = now + ttl``; a row without work gets its due_at instead and
+    is not returned. Of a row with ``attempts >= suspicious`` the queue ends with ``suffix``, there and in ``queues``. Where
+    there is a column `ripe`, at most ``ripen`` others that have come due become so
+ripen
+    ``scope run_id`` (lists) ``suspicious`` -> no rows. Those with a sweep_at are swept now
 postpone
     ``scope run_id in_ms`` -> no rows. Moves a sweep_at that is not null
+put_off
+    ``scope run_id least_ms most_ms`` -> no rows. The same, by ``min(most_ms, least_ms * 2 ** misses)``; raises ``misses``,
+    which every commit sets to 0
 journal
     ``scope run_id after limit`` -> ``seq body at_ms``
 list_runs

@@ -56,6 +56,11 @@ from deuz_workers.store.rows import (
 PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
 
+SCOPES_PER_PASS = 256
+"""Scopes that one pass of the sweep looks through: some 0.02 ms each."""
+RIPEN_PER_PASS = 400
+"""Runs that a pass makes ripe, at 0.1 ms each, when more come due at one moment than get a place."""
+
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
 _READS = frozenset(
     (
@@ -106,8 +111,10 @@ class SqlStore(RunStore):
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    async def create(self, run: NewRun, swarm: NewSwarm | None = None, *, connection: Any = None) -> Created:
-        params = create_parameters(run, swarm, ring_in_ms=0)
+    async def create(
+        self, run: NewRun, swarm: NewSwarm | None = None, *, ring_in_ms: int = 0, connection: Any = None
+    ) -> Created:
+        params = create_parameters(run, swarm, ring_in_ms)
         sought = {"scope": run.scope, "run_id": run.run_id, "idem_key": run.idempotency_key}
         while True:
             try:
@@ -214,18 +221,31 @@ class SqlStore(RunStore):
     async def open_items(self, scope: str, run_id: str) -> tuple[ItemRow, ...]:
         return tuple(map(item_of, await self._fetch("open_items", {"scope": scope, "run_id": run_id})))
 
-    async def sweep(self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None) -> tuple[Bell, ...]:
+    async def sweep(
+        self, *, limit: int, ttl_ms: int, queues: Sequence[str] | None = None, spare: int = 0, from_shard: int = 0
+    ) -> tuple[Bell, ...]:
         params = {
             "limit": limit,
+            "spare": spare,
             "ttl_ms": ttl_ms,
             "queues": None if queues is None else list(queues),
+            "from_shard": from_shard,
+            "scopes": SCOPES_PER_PASS,
+            "ripen": RIPEN_PER_PASS,
             "suspicious": SUSPICIOUS_ENDS,
             "suffix": SUFFIX,
         }
         return tuple(map(bell_of, await self._fetch("sweep", params)))
 
+    async def ripen(self, runs: Sequence[tuple[str, str]]) -> None:
+        scopes, run_ids = [scope for scope, _ in runs], [run_id for _, run_id in runs]
+        await self._fetch("ripen", {"scope": scopes, "run_id": run_ids, "suspicious": SUSPICIOUS_ENDS})
+
     async def postpone(self, scope: str, run_id: str, in_ms: int) -> None:
         await self._fetch("postpone", {"scope": scope, "run_id": run_id, "in_ms": in_ms})
+
+    async def put_off(self, scope: str, run_id: str, least_ms: int, most_ms: int) -> None:
+        await self._fetch("put_off", {"scope": scope, "run_id": run_id, "least_ms": least_ms, "most_ms": most_ms})
 
     async def journal(self, scope: str, run_id: str, after: int, limit: int) -> tuple[JournalRow, ...]:
         rows = await self._fetch("journal", {"scope": scope, "run_id": run_id, "after": after, "limit": limit})

@@ -121,26 +121,6 @@ def bells(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     return [row for rid in params["rids"] for row in tx.rows("bells", {"rid": rid})]
 
 
-def sweep(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    queues = params["queues"]
-    found = tx.rows(
-        "sweep",
-        {
-            "now_ms": tx.now_ms,
-            "limit": params["limit"],
-            "queues": None if queues is None else json.dumps(queues),
-            "suspicious": params["suspicious"],
-            "suffix": params["suffix"],
-        },
-    )
-    next_ms = tx.now_ms + params["ttl_ms"]
-    tx.run_each(
-        "sweep_on",
-        ({"rid": row["rid"], "sweep_at_ms": next_ms if row["has_work"] else row["due_at_ms"]} for row in found),
-    )
-    return [row for row in found if row["has_work"]]
-
-
 def record_unclean_end(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     recorded = tx.rows("record_unclean_end", {**params, "now_ms": tx.now_ms})
     for row in recorded:

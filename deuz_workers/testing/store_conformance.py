@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from deuz_workers.testing.store_conformance_cascades import CascadeConformance
 from deuz_workers.testing.store_conformance_commits import CommitConformance
+from deuz_workers.testing.store_conformance_feeding import FeedingConformance
 from deuz_workers.testing.store_conformance_inputs import InputConformance
 from deuz_workers.testing.store_conformance_ledger import LedgerConformance
 from deuz_workers.testing.store_conformance_listing import ListingConformance
@@ -31,6 +32,7 @@ class StoreConformance(
     CommitConformance,
     InputConformance,
     ScheduleConformance,
+    FeedingConformance,
     SwarmConformance,
     CascadeConformance,
     LedgerConformance,

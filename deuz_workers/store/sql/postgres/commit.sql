@@ -14,7 +14,7 @@
 --     an input is unseen (wake_seq > seen_seq) or when the run is suspended on items that are all answered.
 --  4. A final status takes unseen notes as seen, and its due_at as it is asked for (work after the end).
 --  5. sweep_at is due_at where that is later than now or null. For a run due at once it stays where it is between half a TTL and a
---     TTL away, so that no index is touched (HOT), else it goes a TTL on.
+--     TTL away, so that no index is touched (HOT), else it goes a TTL on. Whoever commits rings, so the run is not ripe.
 --  6. status_at moves with status only; `progress` sets attempts to 0.
 --  7. Wakes: every named head that is not final gets a `child` note and sweep_at at most a TTL away.
 --  8. Task: one that ended stays as it is. Otherwise it takes the new status; an old `running` gives its slot back, an old `ready`
@@ -90,6 +90,8 @@ own as (
                            when g.new_due_at is null then null
                            when h.sweep_at between c.half_way and c.later then h.sweep_at
                            else c.later end,
+        ripe        = false,
+        misses      = 0,
         open_items  = g.new_open_items,
         attempts    = case when %(progress)s::boolean then 0 else h.attempts end
     from gate g, clock c

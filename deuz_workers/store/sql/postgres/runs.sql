@@ -28,17 +28,18 @@ heads as materialized (
            case when g.place > 1 then (select rid from given where place = 1) end as swarm_rid, g.task_id, g.idem_key,
            g.digest as input_digest, c.now as created_at, g.deadline_at, g.start_before_at, g.version, g.last_seq, g.body,
            c.now as status_at, d.due_at,
-           case when d.due_at <= c.now then c.now + %(ring_in_ms)s::float8 * interval '1 millisecond' else d.due_at end as sweep_at
+           case when d.due_at <= c.now then c.now + %(ring_in_ms)s::float8 * interval '1 millisecond' else d.due_at end as sweep_at,
+           coalesce(d.due_at <= c.now and %(ring_in_ms)s::float8 = 0, false) as ripe
     from clock c, given g,
          lateral (select least(case when g.place = 1 then g.start_at end, g.deadline_at, g.start_before_at) as due_at) d
 ),
 first as (
     insert into run_head (
         rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
-        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at)
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, ripe)
     select
         rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
-        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, ripe
     from heads where place = 1
     on conflict do nothing
     returning rid
@@ -160,7 +161,8 @@ ended as (
     update run_head h set
         attempts = h.attempts + 1,
         due_at   = case when h.parked is null then n.next_at end,
-        sweep_at = case when h.parked is null then n.next_at end
+        sweep_at = case when h.parked is null then n.next_at end,
+        ripe     = false
     from clock c, lateral (
         select least(c.now + %(back_off_ms)s::float8 * interval '1 millisecond',
                      (select d.deadline_at from run_head d where d.rid = %(rid)s::uuid and d.deadline_at > c.now)) as next_at
@@ -219,7 +221,7 @@ counted as (                                -- from the locked row: see commit.s
     where s.rid = l.rid
 ),
 parked as (
-    update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null,
+    update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null, ripe = false,
         revision  = coalesce(%(as_revision)s::bigint, h.revision),
         commit_id = case when %(as_revision)s::bigint is null then h.commit_id end
     from locked l
@@ -348,35 +350,166 @@ from run_head
 where rid = any (%(rids)s::uuid[]) and status not in ('completed', 'stopped', 'failed');
 
 -- name: sweep
--- Takes rows that nobody else is taking. A row whose sweep_at passed and that has no work goes back to its due_at. A run whose
--- steps ended unclean `suspicious` times in a row belongs to the quarantine queue of its queue.
-with
+-- Takes rows that nobody else is taking: first runs that have begun and whose doorbell was lost or whose time has come, oldest
+-- first; then the ripe ones of every scope, by priority, fewest running runs of the scope, begun ones first, age. A scope of
+-- which nothing runs gets one place although `limit` is used up, of `spare` such places. What has come due without having begun
+-- and gets no place becomes ripe; from then on it costs a pass nothing until its turn comes. A row that has no work goes back to
+-- its due_at. A run whose steps ended unclean `suspicious` times in a row belongs to the quarantine queue of its queue, and is
+-- never ripe. Scopes are looked through by shard from `from_shard` on, since of very many a pass sees some.
+with recursive
 -- include: clock_and_ttl
-taken as materialized (
-    select h.rid, h.sweep_at as old_sweep_at,
-           h.parked is null and (coalesce(h.due_at <= (select now from clock), false) or h.wake_seq > h.seen_seq) as has_work
+keys(queue, shard, scope, part) as (
+    select f.queue, f.shard, f.scope, 0
+    from unnest(%(queues)s::text[]) as n(queue) cross join lateral (
+        select h.queue, h.shard, h.scope from run_head h
+        where h.ripe and (h.queue, h.shard) >= (n.queue, %(from_shard)s::smallint)
+        order by h.queue, h.shard, h.scope limit 1
+    ) f
+    where f.queue = n.queue
+    union all
+    select f.queue, f.shard, f.scope, 1
+    from unnest(%(queues)s::text[]) as n(queue) cross join lateral (
+        select h.queue, h.shard, h.scope from run_head h
+        where h.ripe and h.queue >= n.queue
+        order by h.queue, h.shard, h.scope limit 1
+    ) f
+    where f.queue = n.queue and f.shard < %(from_shard)s::smallint
+    union all
+    (select h.queue, h.shard, h.scope, 2 from run_head h
+     where h.ripe and %(queues)s::text[] is null
+     order by h.queue, h.shard, h.scope limit 1)
+    union all
+    select f.queue, f.shard, f.scope, k.part
+    from keys k cross join lateral (
+        select h.queue, h.shard, h.scope from run_head h
+        where h.ripe and (h.queue, h.shard, h.scope) > (k.queue, k.shard, k.scope)
+        order by h.queue, h.shard, h.scope limit 1
+    ) f
+    where k.part = 2 or (f.queue = k.queue and (k.part = 0 or f.shard < %(from_shard)s::smallint))
+),
+scopes as materialized (select queue, shard, scope from keys limit %(scopes)s::bigint),
+begun as materialized (
+    select h.rid
     from run_head h
-    where h.sweep_at <= (select now from clock)
+    where h.sweep_at <= (select now from clock) and h.sweep_at is not null and not h.ripe and h.status <> 'queued'
       and (%(queues)s::text[] is null
            or h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end = any (%(queues)s::text[]))
     order by h.sweep_at
-    limit %(limit)s::bigint
-    for no key update skip locked
+    limit %(limit)s::bigint + %(spare)s::bigint
+),
+started as materialized (
+    select h.rid, h.queue, h.scope, h.priority, h.sweep_at, h.attempts >= %(suspicious)s::integer as alone,
+           h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end as own_queue
+    from run_head h
+    where h.sweep_at <= (select now from clock) and h.sweep_at is not null and not h.ripe and h.status = 'queued'
+    order by h.sweep_at
+    limit %(ripen)s::bigint
+),
+waiting as materialized (
+    select r.rid, s.queue, s.scope, r.priority, r.has_begun, r.sweep_at
+    from scopes s cross join lateral (
+        select h.rid, h.priority, h.status <> 'queued' as has_begun, h.sweep_at
+        from run_head h
+        where h.ripe and h.queue = s.queue and h.shard = s.shard and h.scope = s.scope
+          and h.sweep_at <= (select now from clock)
+        order by -h.priority, h.status = 'queued', h.sweep_at
+        limit (select greatest(8, 2 * %(limit)s::bigint / greatest(1, count(*))) from scopes)
+    ) r
+    union all
+    select t.rid, t.queue, t.scope, t.priority, false, t.sweep_at
+    from started t
+    where not t.alone and (%(queues)s::text[] is null or t.queue = any (%(queues)s::text[]))
+),
+ranked as (
+    select w.rid, w.priority, w.has_begun, w.sweep_at, n.running,
+           row_number() over (partition by w.queue, w.scope order by w.priority desc, w.has_begun desc, w.sweep_at, w.rid) as nth
+    from waiting w join (
+        select u.queue, u.scope, (
+            select count(*) from (
+                select 1 from run_head r where r.queue = u.queue and r.scope = u.scope and r.status = 'running' limit 1000) x
+        ) as running
+        from (select distinct queue, scope from waiting) u
+    ) n on n.queue = w.queue and n.scope = w.scope
+),
+placed as (
+    select r.rid, r.running + r.nth = 1 as is_first,
+           row_number() over (order by r.priority desc, r.running + r.nth, r.has_begun desc, r.sweep_at, r.rid) as place,
+           row_number() over (partition by r.running + r.nth = 1 order by r.priority desc, r.sweep_at, r.rid) as first_place
+    from ranked r
+),
+picked as materialized (
+    select p.rid, p.place
+    from placed p
+    where p.place <= %(limit)s::bigint - (select count(*) from begun)
+       or (p.is_first and p.first_place <= %(spare)s::bigint)
+),
+found as materialized (
+    select rid, true as chosen, 0 as place from begun
+    union all
+    select rid, true, place from picked
+    union all
+    select t.rid, t.alone, 0
+    from started t
+    where case when t.alone then %(queues)s::text[] is null or t.own_queue = any (%(queues)s::text[])
+               else t.rid not in (select rid from picked) end
+),
+taken as materialized (
+    select h.rid, f.chosen, f.place,
+           h.parked is null and (coalesce(h.due_at <= (select now from clock), false) or h.wake_seq > h.seen_seq) as has_work
+    from found f join run_head h on h.rid = f.rid
+    where h.sweep_at <= (select now from clock)
+    for no key update of h skip locked
 ),
 moved as (
-    update run_head h set sweep_at = case when t.has_work then c.later when h.parked is null then h.due_at end
+    update run_head h set
+        sweep_at = case when not t.has_work then case when h.parked is null then h.due_at end
+                        when t.chosen then c.later
+                        else h.sweep_at end,
+        ripe     = t.has_work and not t.chosen and h.attempts < %(suspicious)s::integer
     from taken t, clock c
     where h.rid = t.rid
-    returning h.scope, h.run_id, h.revision, h.priority, h.agent, t.has_work, t.old_sweep_at,
+    returning h.scope, h.run_id, h.revision, h.priority, h.agent, t.chosen and t.has_work as rings, t.place,
               h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end as queue
 )
-select scope, run_id, queue, revision, priority, agent from moved where has_work order by old_sweep_at;
+select scope, run_id, queue, revision, priority, agent from moved where rings order by place;
+
+-- name: ripen
+-- Nobody rang for these, since their queue is full: the sweep may feed them at once.
+with
+-- include: clock
+locked as materialized (
+    select h.rid from run_head h
+    where (h.scope, h.run_id) in (select * from unnest(%(scope)s::text[], %(run_id)s::text[]))
+      and h.sweep_at is not null and h.attempts < %(suspicious)s::integer
+    order by h.rid
+    for no key update
+),
+moved as (
+    update run_head h set sweep_at = least(h.sweep_at, c.now), ripe = true
+    from locked l, clock c
+    where h.rid = l.rid
+)
+select 1 as none where false;
 
 -- name: postpone
 with
 -- include: clock
 moved as (
-    update run_head h set sweep_at = c.now + %(in_ms)s::float8 * interval '1 millisecond'
+    update run_head h set sweep_at = c.now + %(in_ms)s::float8 * interval '1 millisecond', ripe = false
+    from clock c
+    where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text and h.sweep_at is not null
+)
+select 1 as none where false;
+
+-- name: put_off
+-- Nobody here can run it: after `least_ms`, doubled with every such look in a row up to `most_ms`. A commit begins anew.
+with
+-- include: clock
+moved as (
+    update run_head h set
+        sweep_at = c.now + least(%(most_ms)s::float8, %(least_ms)s::float8 * 2 ^ h.misses) * interval '1 millisecond',
+        misses   = least(h.misses + 1, 30),
+        ripe     = false
     from clock c
     where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text and h.sweep_at is not null
 )

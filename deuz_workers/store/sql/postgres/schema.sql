@@ -41,8 +41,10 @@ create table run_head (
     cancel_seq      bigint      not null default 0,        -- place of the newest cancel note; unseen while > seen_seq
     open_items      integer     not null default 0,        -- of the current suspension
     parked          text,                                  -- null, or why nobody may step it
-    sweep_at        timestamptz,                           -- the only indexed one; null: only an input can wake it
+    sweep_at        timestamptz,                           -- indexed; null: only an input can wake it
     attempts        smallint    not null default 0,        -- unclean ends since the last progress
+    ripe            boolean     not null default false,    -- its time has come, nobody rang: it waits for a place in its queue
+    misses          smallint    not null default 0,        -- looks in a row that found nobody who can run it
     primary key (rid),
     constraint run_id_is_unique unique (run_id),           -- one store, one name; the scope only identifies
     constraint idempotency_key_is_unique_per_scope unique (scope, idem_key),
@@ -59,10 +61,16 @@ create table run_head (
     constraint seen_never_ahead_of_wake check (seen_seq <= wake_seq),
     constraint final_has_no_open_items check (status not in ('completed', 'stopped', 'failed') or open_items = 0),
     constraint task_has_a_swarm check ((swarm_rid is null) = (task_id is null)),
-    constraint parked_is_not_swept check (parked is null or sweep_at is null)
+    constraint parked_is_not_swept check (parked is null or sweep_at is null),
+    constraint ripe_is_swept check (not ripe or sweep_at is not null)
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
-create index run_head_sweep on run_head (sweep_at) where sweep_at is not null;
+-- Where the sweep looks: runs that have begun, runs that have not, and those of both that wait for a place, by scope. A run at
+-- work moves none of these columns (`sweep_at` once in half a TTL), so its commits touch no index.
+create index run_head_sweep on run_head (sweep_at) where sweep_at is not null and not ripe and status <> 'queued';
+create index run_head_start on run_head (sweep_at) where sweep_at is not null and not ripe and status = 'queued';
+create index run_head_ripe on run_head (queue, shard, scope, (-priority), (status = 'queued'), sweep_at) where ripe;
+create index run_head_running on run_head (queue, scope) where status = 'running';
 create index run_head_listing on run_head (status_at desc, rid desc);
 
 create table run_tag (

@@ -27,7 +27,8 @@ started as (
 due as (
     update run_head h set
         due_at   = case when h.parked is null then c.now end,
-        sweep_at = case when h.parked is null then c.later end
+        sweep_at = case when h.parked is null then c.later end,
+        ripe     = false
     from started p, clock c
     where h.rid = p.rid
     returning h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
@@ -126,7 +127,7 @@ swarm_row as materialized (                 -- after the tasks; its numbers are 
 stopped as (                                -- a run that never started ends with its task; its lease holder, if any, conflicts
     update run_head h set
         status = 'stopped', revision = h.revision + 1, commit_id = null, seen_seq = h.wake_seq, suspension = 0, open_items = 0,
-        status_at = c.now, due_at = null, sweep_at = null, parked = null
+        status_at = c.now, due_at = null, sweep_at = null, ripe = false, parked = null
     from blocked b, clock c
     where h.rid = b.run_rid and h.status not in ('completed', 'stopped', 'failed')
     returning h.rid

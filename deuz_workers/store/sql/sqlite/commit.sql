@@ -29,6 +29,7 @@ update run_head as h set
     suspension   = :suspension,
     open_items   = :open_items,
     attempts     = case when :progress then 0 else h.attempts end,
+    misses       = 0,
     due_at_ms    = new.due_at_ms
 from (
     select case

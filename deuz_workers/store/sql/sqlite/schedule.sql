@@ -3,21 +3,58 @@
 -- part: has_work
     h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0) or h.wake_seq > h.seen_seq)
 
--- name: sweep
--- Rows whose time has come, oldest first.
+-- name: sweep_begun
+-- Runs that have begun, or that have to be executed alone, and whose time has come, oldest first.
 select h.rid, h.due_at_ms,
 -- include: has_work
     as has_work,
     h.scope, h.run_id, h.queue || iif(h.attempts >= :suspicious, :suffix, '') as queue, h.revision, h.priority, h.agent
 from run_head h
-where h.sweep_at_ms <= :now_ms
+where h.sweep_at_ms <= :now_ms and (h.status <> 'queued' or h.attempts >= :suspicious)
   and (:queues is null or h.queue || iif(h.attempts >= :suspicious, :suffix, '') in (select value from json_each(:queues)))
 order by h.sweep_at_ms
 limit :limit
 
+-- name: sweep_scope
+-- The next scope of which a row is swept some time, in the order of shards.
+select h.queue, h.shard, h.scope from run_head h
+where h.sweep_at_ms is not null and (h.queue, h.shard, h.scope) > (:queue, :shard, :scope)
+order by h.queue, h.shard, h.scope
+limit 1
+
+-- name: sweep_waiting
+-- Runs of one scope that have not begun and whose time has come, by priority and age.
+select h.rid, h.due_at_ms,
+-- include: has_work
+    as has_work,
+    h.sweep_at_ms, h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
+from run_head h
+where h.queue = :queue and h.shard = :shard and h.scope = :scope and h.sweep_at_ms <= :now_ms
+  and h.status = 'queued' and h.attempts < :suspicious
+order by h.priority desc, h.sweep_at_ms, h.rid
+limit :limit
+
+-- name: sweep_running
+-- How many runs of each scope are at work: their rows are looked at within a TTL.
+select h.queue, h.scope, count(*) as running from run_head h
+where h.sweep_at_ms > :now_ms and h.sweep_at_ms <= :now_ms + :ttl_ms and h.status = 'running'
+group by h.queue, h.scope
+
 -- name: sweep_on
 -- Rung now, looked at again later; or not yet due, looked at then.
 update run_head set sweep_at_ms = :sweep_at_ms where rid = :rid
+
+-- name: ripen
+-- Nobody rang for it, since its queue is full: the sweep may feed it at once.
+update run_head set sweep_at_ms = min(sweep_at_ms, :now_ms)
+where scope = :scope and run_id = :run_id and sweep_at_ms is not null and attempts < :suspicious
+
+-- name: put_off
+-- Nobody here can run it: after `least_ms`, doubled with every such look in a row up to `most_ms`. A commit begins anew.
+update run_head set
+    sweep_at_ms = :now_ms + min(:most_ms, :least_ms * (1 << misses)),
+    misses      = min(misses + 1, 30)
+where run_id = :run_id and scope = :scope and sweep_at_ms is not null
 
 -- name: postpone
 update run_head set sweep_at_ms = :now_ms + :in_ms where run_id = :run_id and scope = :scope and sweep_at_ms is not null
