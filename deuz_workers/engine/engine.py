@@ -119,13 +119,15 @@ class Engine:
         key, ttl_ms = run_lease_key(scope, run_id), gear.settings.lease_ttl_ms
         owner = f"{gear.process}#{gear.ids.token()}"
         claim = await gear.leases.acquire(key, owner, ttl_ms)
+        young_ms: int | None = None
         if isinstance(claim, Young):
+            young_ms = claim.ms_until_old
             head = await gear.store.head(scope, run_id)
             lost_commits = head is not None and head.revision < seen
             if head is None or not (head.has_work or lost_commits):
                 return StepReport("idle")
             if head.mid_step and not lost_commits:
-                await gear.store.postpone(scope, run_id, claim.ms_until_old)
+                await gear.store.postpone(scope, run_id, young_ms)
                 return StepReport("young")
             claim = await gear.leases.acquire(key, owner, ttl_ms, force=True)
         if not isinstance(claim, Lease):
@@ -147,7 +149,7 @@ class Engine:
         faults: list[DeuzError] = []
         again = False
         try:
-            end = await self._work(scope, run_id, seen, alone, claim, hold, stop, bells, faults)
+            end = await self._work(scope, run_id, seen, alone, claim, young_ms, hold, stop, bells, faults)
         finally:
             self._stops.pop(key, None)
             gear.heartbeat.drop(hold)
@@ -195,6 +197,7 @@ class Engine:
         seen: int,
         alone: bool,
         lease: Lease,
+        young_ms: int | None,
         hold: Hold,
         stop: Stop,
         bells: list[Bell],
@@ -213,6 +216,10 @@ class Engine:
         hold.saw(head.revision)
         if not head.has_work:
             return "idle"
+        if young_ms is not None and head.mid_step:
+            # its holder is alive and began something between our look at the head and our claim; it renews soon
+            await gear.store.postpone(scope, run_id, young_ms)
+            return "young"
         definition = self._definition(head)
         if definition is None and head.kind != "swarm" and not head.is_to_end:
             await self._put_off(head)
