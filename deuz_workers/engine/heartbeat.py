@@ -66,7 +66,7 @@ class Heartbeat:
     """Renews what it is given with `hold` until `drop`. Callbacks are called from its thread and must return at once.
 
     `ttl_ms` of every lease held. The thread starts with `start` or the first `hold` in a process. With ``threaded=False``
-    there is none, and whoever drives a virtual clock calls `beat` three times per TTL.
+    there is none, and whoever drives a virtual clock calls `beat` three times per TTL, or `beat_in_time` again and again.
     """
 
     def __init__(self, leases: LeaseProvider, ttl_ms: int, clock: Clock, *, threaded: bool = True) -> None:
@@ -171,6 +171,15 @@ class Heartbeat:
                 self._call(hold, callback)
         return True
 
+    def beat_in_time(self) -> int:
+        """Beat once, never raises an `Exception`; milliseconds from its beginning until the next beat is due."""
+        try:
+            answered = self.beat()
+        except Exception as error:  # noqa: BLE001 - a thread that ended would lose every lease of the process
+            log.error("heartbeat_failed error=%s", type(error).__name__)
+            answered = False
+        return self._ttl_ms // (BEATS_PER_TTL if answered else RETRIES_PER_TTL)
+
     def _is_past_limit(self, hold: Hold) -> bool:
         if hold.limit_just_passed():
             log.warning("lease_limit_passed key=%s label=%s", hold.lease.key, hold.label)
@@ -198,14 +207,7 @@ class Heartbeat:
                 here.watches.remove(watch)
             started_ms = self._clock.monotonic_ms()
             if started_ms >= next_beat_ms:
-                next_beat_ms = started_ms + self._ttl_ms // (BEATS_PER_TTL if self._beats() else RETRIES_PER_TTL)
-
-    def _beats(self) -> bool:
-        try:
-            return self.beat()
-        except Exception as error:  # noqa: BLE001 - a thread that ended would lose every lease of the process
-            log.error("heartbeat_failed error=%s", type(error).__name__)
-            return False
+                next_beat_ms = started_ms + self.beat_in_time()
 
     def _here(self) -> _Here:
         return self._processes.get(os.getpid()) or self._processes.setdefault(os.getpid(), _Here())

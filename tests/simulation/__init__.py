@@ -1,0 +1,1 @@
+"""Seeded schedules of whole worker pools: `python -m tests.simulation --help`."""

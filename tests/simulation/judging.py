@@ -1,0 +1,96 @@
+"""What must hold when a schedule is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deuz_workers.core.run import Run
+from deuz_workers.core.unclean_ends import QUARANTINE
+from deuz_workers.testing.virtual.world import World
+from tests.simulation.people import SCOPE, People, read
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Scenario
+
+Form = Mapping[str, object]
+Forms = Mapping[str, Form]
+"""By run id."""
+
+
+def form_of(run: Run) -> Mapping[str, object]:
+    """Everything of a run that faults must not change. Attempts, unknown holds and times tell of the faults themselves."""
+    envelope = run.envelope
+    return {
+        "status": envelope.status,
+        "reason": envelope.reason,
+        "output": envelope.output,
+        "error": envelope.error,
+        "usage": envelope.usage,
+        "step": envelope.checkpoint.step,
+        "history": list(run.history),
+        "receipts": {key: (receipt.stage, receipt.value, receipt.error) for key, receipt in run.receipts.items()},
+        "left open": (envelope.checkpoint.open_call, dict(envelope.verdicts), envelope.held),
+    }
+
+
+async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: Forms, wrong: list[str]) -> None:
+    """Add to `wrong` whatever a schedule that is over must not have come to. `calm`: how its runs end without faults."""
+    wrong += [f"effect {key} started {world.effects.starts[key]} times" for key in world.effects.repeated]
+    for run_id in made.run_ids:
+        await _judge_run(world, people, made, run_id, calm[run_id], wrong)
+    if made.swarm is not None:
+        await _judge_swarm(world, wrong)
+    if plan.is_strict:
+        if people.parks or people.quarantines:
+            wrong.append(f"nobody died, and people were asked: {people.parks} {people.quarantines}")
+        if world.operations["record_unclean_end"]:
+            wrong.append("nobody died, and an unclean end was counted")
+
+
+async def _judge_run(world: World, people: People, made: Scenario, run_id: str, calm: Form, wrong: list[str]) -> None:
+    head = await world.store.head(SCOPE, run_id)
+    assert head is not None
+    if run_id in made.poisoned:
+        ends = await world.store.unclean_ends(SCOPE, run_id)
+        if head.parked != QUARANTINE or len(ends) != 5:
+            wrong.append(f"{run_id} is parked {head.parked} after {len(ends)} unclean ends")
+        return
+    run = await read(world, run_id)
+    form = form_of(run)
+    rows = await world.store.journal(SCOPE, run_id, 0, 10_000)
+    if [row.seq for row in rows] != list(range(1, len(rows) + 1)) or len(rows) != head.journal_seq:
+        wrong.append(f"{run_id} has a journal with gaps")
+    if head.swarm_rid is None and run_id in people.cancelled:
+        if (run.envelope.status, run.envelope.reason) != ("stopped", "aborted"):
+            wrong.append(f"{run_id} was cancelled and is {run.envelope.status} {run.envelope.reason}")
+        return
+    if head.swarm_rid is not None and people.cancelled:
+        return  # a task of a cancelled swarm ends as it may
+    if run_id == "s" and people.cancelled:
+        return
+    if not made.answers:
+        if (form["status"], (run.envelope.error or {}).get("code")) != ("failed", "deadline_exceeded"):
+            wrong.append(f"{run_id} had to fail by its deadline and is {form['status']} {form['error']}")
+        return
+    if run_id in people.mailed:
+        heard = sum(message.text == "by the way" for message in run.history)
+        if heard > 1:  # not at all, if it came while the last reply was under way: an ending takes it as seen
+            wrong.append(f"{run_id} heard what was written to it {heard} times")
+        if form["status"] != calm["status"]:
+            wrong.append(f"{run_id} is {form['status']}, without faults {calm['status']}")
+        return
+    for name, value in form.items():
+        if value != calm[name]:
+            wrong.append(f"{run_id}: {name} is {value!r}, without faults {calm[name]!r}")
+    for scope in run.envelope.scopes:
+        balance = await world.store.balance(scope)
+        if balance is not None and balance.held.tokens:
+            wrong.append(f"{run_id}: {balance.held.tokens} tokens are held for ever")
+
+
+async def _judge_swarm(world: World, wrong: list[str]) -> None:
+    head = await world.store.head(SCOPE, "s")
+    assert head is not None
+    snapshot = await world.store.swarm_snapshot(head.rid)
+    assert snapshot is not None
+    if snapshot.open or snapshot.ready or snapshot.running:
+        wrong.append(f"the swarm has ended with open={snapshot.open} ready={snapshot.ready} running={snapshot.running}")

@@ -1,0 +1,184 @@
+"""Who is outside: producers, people who answer, cancel and write, and whoever finds out what became of an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deuz_workers.app.access import Access
+from deuz_workers.app.async_handle import AsyncHandle
+from deuz_workers.app.order import Options
+from deuz_workers.core.change import FINAL, Bell, Head, MessageRow
+from deuz_workers.core.codec import encode
+from deuz_workers.core.decide import REDUCE
+from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
+from deuz_workers.core.messages import message_to_record, user
+from deuz_workers.core.names import run_scope_key
+from deuz_workers.core.run import Run, read_run
+from deuz_workers.core.unclean_ends import QUARANTINE
+from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.store import NewRun, When
+from deuz_workers.testing.virtual.world import World
+from tests.simulation.scenarios import Scenario
+from tests.simulation.tools import value_of
+
+SCOPE = "simulation"
+POLL_MS = (150, 900)
+
+
+class _OutsideBell:
+    """People ring through the same broker as processes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        if not self._world.only_sweeps:
+            self._world.broker.publish(bells)
+
+
+class People:
+    """Of one schedule. What they did is remembered, since it decides how a run may end."""
+
+    def __init__(self, world: World, scenario: Scenario) -> None:
+        self._world = world
+        self._scenario = scenario
+        self._access = Access(world.store, _OutsideBell(world), world.honest_leases, world.clock)
+        self.cancelled: set[str] = set()
+        """Runs whose cancel was accepted: they have to end as aborted."""
+        self.mailed: set[str] = set()
+        """Runs that were written to while they could still hear it."""
+        self.parks = 0
+        """Times that a run waited for them because nobody knew an effect."""
+        self.quarantines: dict[str, int] = {}
+
+    def handle(self, run_id: str) -> AsyncHandle:
+        return AsyncHandle(self._access, SCOPE, run_id)
+
+    async def order(self) -> None:
+        """Every run is a row, and somebody was rung for."""
+        world, scenario = self._world, self._scenario
+        for order in scenario.orders:
+            rid = world.ids.rid()
+            scopes = () if order.budget is None else (run_scope_key(rid),)
+            limits = scenario.agents[order.agent].limits
+            envelope = AgentRunEnvelope(rid, SCOPE, order.run_id, "agent", order.agent, limits=limits, scopes=scopes)
+            first = (MessageRow(0, encode(message_to_record(user("go")))),)
+            deadline = None if order.deadline_ms is None else When(in_ms=order.deadline_ms)
+            run = NewRun(
+                rid,
+                SCOPE,
+                order.run_id,
+                "agent",
+                order.agent,
+                encode_body(envelope),
+                first,
+                deadline=deadline,
+                budget=order.budget,
+            )
+            await world.store.create(run)
+            world.names[rid] = (SCOPE, order.run_id)
+            await self._access.ring([Bell(SCOPE, order.run_id, "default")])
+        if scenario.swarm is not None:
+            head, rows = scenario.swarm.new_run(world.ids, {}, Options(run_id="s", scope=SCOPE))
+            await world.store.create(head, rows)
+            world.names[head.rid] = (SCOPE, "s")
+            for task in rows.tasks:
+                world.names[task.run.rid] = (SCOPE, task.run.run_id)
+            await self._access.ring(await world.store.fill_slots(head.rid))
+
+    async def attend(self) -> None:
+        """Look after every run until all have ended, or only wait for what nobody will do."""
+        while True:
+            await self._world.clock.sleep_ms(self._world.chance.randint(*POLL_MS))
+            left = [run_id for run_id in self._scenario.run_ids if not await self._look(run_id)]
+            if not left and self._world.fate.quiet and not any(process.is_frozen for process in self._world.processes):
+                return
+
+    async def cancel(self, run_id: str) -> None:
+        if await self.handle(run_id).cancel():
+            self.cancelled.add(run_id)
+
+    async def write(self, run_id: str) -> None:
+        body = encode({"message": message_to_record(user("by the way"))})
+        noted = await self._world.store.add_note(SCOPE, run_id, "message", body)
+        if noted is not None:
+            self.mailed.add(run_id)
+            await self._access.ring([noted.bell])
+
+    async def _look(self, run_id: str) -> bool:
+        """Do what the run waits for; True if nothing more is to be done for it."""
+        world = self._world
+        head = await world.store.head(SCOPE, run_id)
+        assert head is not None
+        self._check(head)
+        if head.status in FINAL:
+            return True
+        if head.parked == QUARANTINE:
+            if run_id in self._scenario.poisoned:
+                return True
+            self.quarantines[run_id] = self.quarantines.get(run_id, 0) + 1
+            await self.handle(run_id).retry()
+        elif head.parked is not None:
+            await self._find_out(run_id)
+        elif head.status == "suspended" and head.open_items and self._scenario.answers:
+            await self._answer(run_id)
+        return False
+
+    def _check(self, head: Head) -> None:
+        """What holds for a row at any moment."""
+        has_input = head.wake_seq > head.seen_seq
+        if head.status in FINAL and (head.due_in_ms is not None or has_input):
+            self._world.complain(f"{head.run_id} has ended and is due")
+
+    async def _answer(self, run_id: str) -> None:
+        """One item now, the others later; sometimes twice."""
+        handle, chance = self.handle(run_id), self._world.chance
+        for waiting in await handle.pending():
+            if chance.random() < 0.3:
+                continue
+            say = handle.deny if self._scenario.denies else handle.approve
+            await say(waiting.approval_id)
+            if chance.random() < 0.2:
+                await say(waiting.approval_id)
+
+    async def _find_out(self, run_id: str) -> None:
+        """Say what became of the effects that nobody knows: as they stand outside, or done by hand.
+
+        Sometimes every process is stopped first; then, and only then, an effect that did not begin may be allowed once more.
+        """
+        world, effects = self._world, self._world.effects
+        self.parks += 1
+        stops = not world.fate.quiet and world.chance.random() < 0.3
+        if stops:
+            for process in list(world.processes):
+                process.die("stopped by a person")
+        run = await read(world, run_id)
+        outputs: dict[str, object] = {}
+        errors: dict[str, str] = {}
+        retry: list[str] = []
+        for receipt in run.interrupted:
+            if receipt.idempotent:
+                continue  # it runs again in any case
+            key = f"{run_id}/{run.step}/{receipt.call_id}"
+            if receipt.call_id == REDUCE:
+                retry.append(receipt.call_id)
+                continue
+            if key not in effects.values and stops:
+                retry.append(receipt.call_id)
+                continue
+            amount = int(str(next(use.arguments for use in run.open_calls if use.call_id == receipt.call_id)["amount"]))  # type: ignore[index]
+            effects.values.setdefault(key, value_of(receipt.tool, amount))
+            if receipt.tool == "fail":
+                errors[receipt.call_id] = f"ValueError: no {amount}"
+            else:
+                outputs[receipt.call_id] = value_of(receipt.tool, amount)
+        try:
+            await self.handle(run_id).reconcile(outputs, errors=errors, retry=retry)
+        except ConfigurationError as error:
+            self._world.complain(f"{run_id} is parked and cannot be reconciled: {error}")
+
+
+async def read(world: World, run_id: str) -> Run:
+    loaded = await world.store.load(SCOPE, run_id)
+    assert loaded is not None
+    return read_run(loaded.head, loaded.messages, loaded.receipts)

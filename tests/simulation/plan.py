@@ -1,0 +1,84 @@
+"""What a seed stands for: a scenario, and what goes wrong in it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deuz_workers.testing.virtual.faults import Faults
+from tests.simulation.scenarios import KINDS, VARIANTS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a seed stands for."""
+
+    seed: int
+    kind: str
+    variant: int
+    profile: str
+    faults: Faults
+    sweeps: bool = True
+
+    @property
+    def is_strict(self) -> bool:
+        """Nobody dies, stands still or is taken for dead: nothing may be found in the middle, and no person is asked."""
+        return self.faults.keeps_processes and not self.faults.lost_lease_answers and self.kind != "poison"
+
+
+PROFILES: Mapping[str, int] = {
+    "calm": 3,
+    "lossy store": 2,
+    "flushes": 2,
+    "bad bells": 2,
+    "deaths": 4,
+    "freezes": 2,
+    "lies": 2,
+    "everything": 3,
+}
+"""Kinds of faults, and how often each is drawn."""
+
+
+def plan_of(seed: int) -> Plan:
+    draw = random.Random(f"plan {seed}")
+    profile = draw.choices(list(PROFILES), weights=list(PROFILES.values()))[0]
+    kinds = [kind for kind in KINDS if profile != "calm" or kind not in ("deadline", "retries", "poison", "cancel")]
+    kind = draw.choice(kinds)
+    until_ms = draw.randint(300, 5_000)
+    match profile:
+        case "calm":
+            faults = Faults(slow=0.1)
+        case "lossy store":
+            faults = Faults(lost_answers=0.15, unsent=0.1, until_ms=until_ms)
+        case "flushes":
+            faults = Faults(flushes=draw.randint(1, 3), slow=0.2, slowest_ms=400, until_ms=until_ms)
+        case "bad bells":
+            faults = Faults(lost_bells=0.4, doubled_bells=0.4, late_bells=0.3, until_ms=until_ms)
+        case "deaths":
+            faults = Faults(deaths=draw.randint(1, 4), until_ms=until_ms)
+        case "freezes":
+            faults = Faults(freezes=draw.randint(1, 4), doubled_bells=0.2, until_ms=until_ms)
+        case "lies":
+            faults = Faults(
+                lies=True, deaths=draw.randint(0, 2), doubled_bells=0.5, lost_answers=0.05, slow=0.2, until_ms=until_ms
+            )
+        case _:
+            faults = Faults(
+                deaths=draw.randint(0, 3),
+                freezes=draw.randint(0, 3),
+                drains=draw.randint(0, 2),
+                flushes=draw.randint(0, 2),
+                lease_outages=draw.randint(0, 1),
+                store_outages=draw.randint(0, 1),
+                lost_answers=0.05,
+                unsent=0.03,
+                lost_lease_answers=0.03,
+                slow=0.1,
+                slowest_ms=300,
+                until_ms=until_ms,
+                lost_bells=0.2,
+                doubled_bells=0.2,
+                late_bells=0.1,
+            )
+    return Plan(seed, kind, draw.randrange(VARIANTS), profile, faults, sweeps=profile != "calm")

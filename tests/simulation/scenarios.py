@@ -1,0 +1,205 @@
+"""What a schedule plays: runs and swarms of a few kinds, each in many variants. A variant is the same in every schedule."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from deuz_workers.app.swarm import Swarm, Task
+from deuz_workers.core.usage import Budget
+from deuz_workers.errors import ModelRequestError, ModelUnavailableError
+from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
+from deuz_workers.providers.mock import MockModel
+from deuz_workers.providers.script import Entry, ScriptedCall, attempts, call, calls
+from tests.simulation.tools import TOOLS
+
+VARIANTS = 12
+Turns = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A run to be enqueued."""
+
+    agent: str
+    run_id: str
+    deadline_ms: int | None = None
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    agents: Mapping[str, AgentDefinition]
+    orders: tuple[Order, ...] = ()
+    swarm: Swarm | None = None
+    reducers: Mapping[str, ReducerDefinition] = field(default_factory=lambda: dict[str, ReducerDefinition]())
+    cancels: tuple[str, ...] = ()
+    """Runs that somebody cancels at some time."""
+    mails: tuple[str, ...] = ()
+    """Runs that somebody writes to at some time."""
+    denies: bool = False
+    """The person says no."""
+    answers: bool = True
+    poisoned: frozenset[str] = frozenset()
+    """Runs that end on a quarantine item."""
+    has_timers: bool = False
+    """Something of it comes due by the clock alone, so that it needs the sweep."""
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        ids = [order.run_id for order in self.orders]
+        if self.swarm is not None:
+            ids += ["s", *(f"s/{task.task_id}" for task in self.swarm.tasks)]
+        return tuple(ids)
+
+
+def agent(name: str, turns: Turns, *, flaky: bool = False, text: str = "done") -> AgentDefinition:
+    """An agent that calls these tools, turn after turn, and then says `text`. `flaky`: every turn fails at first."""
+    script: list[Entry] = [calls(*_calls(turn)) for turn in turns]
+    script.append(text)
+    if flaky:
+        script = [attempts(ModelUnavailableError("busy"), ModelUnavailableError("busy"), entry) for entry in script]
+    tools = {used: TOOLS[used] for used in sorted({used for turn in turns for used in turn})}
+    return AgentDefinition(name, MockModel(script), instructions="work", tools=tools)
+
+
+def _calls(turn: tuple[str, ...]) -> list[ScriptedCall]:
+    return [call(name, amount=place) for place, name in enumerate(turn)]
+
+
+def _turns(draw: random.Random, names: tuple[str, ...], most: int = 3) -> Turns:
+    return tuple(tuple(draw.choice(names) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, most)))
+
+
+SAFE = ("pay", "put", "show", "fail")
+
+
+def _text(draw: random.Random) -> Scenario:
+    """Nothing but words."""
+    many = draw.randint(1, 4)
+    return Scenario("text", {"a": agent("a", ())}, tuple(Order("a", f"r{number}") for number in range(many)))
+
+
+def _tools(draw: random.Random) -> Scenario:
+    """Turns of one to three tools side by side."""
+    agents = {name: agent(name, _turns(draw, SAFE)) for name in ("a", "b")}
+    budget = Budget(tokens=1_000_000)
+    return Scenario("tools", agents, (Order("a", "r0", budget=budget), Order("b", "r1"))[: draw.randint(1, 2)])
+
+
+def _retries(draw: random.Random) -> Scenario:
+    """A model that is busy at first."""
+    return Scenario(
+        "retries", {"a": agent("a", _turns(draw, SAFE, 2), flaky=True)}, (Order("a", "r0"), Order("a", "r1")), has_timers=True
+    )
+
+
+def _approval(draw: random.Random) -> Scenario:
+    """Calls that a person must agree to, beside others."""
+    turns = (*_turns(draw, SAFE, 1), ("wire", *_turns(draw, (*SAFE, "wire", "ask"), 1)[0][:2]))
+    return Scenario("approval", {"a": agent("a", turns)}, (Order("a", "r0"), Order("a", "r1")), denies=draw.random() < 0.3)
+
+
+def _cancel(draw: random.Random) -> Scenario:
+    """Somebody cancels, whatever is going on."""
+    agents = {"a": agent("a", _turns(draw, (*SAFE, "wire", "stall"))), "b": agent("b", _turns(draw, SAFE), flaky=True)}
+    return Scenario("cancel", agents, (Order("a", "r0"), Order("b", "r1")), cancels=("r0", "r1"), has_timers=True)
+
+
+def _mail(draw: random.Random) -> Scenario:
+    """Somebody writes to the run, whatever is going on."""
+    turns = _turns(draw, (*SAFE, "wire"), 2)
+    return Scenario(
+        "mail",
+        {"a": agent("a", turns), "b": agent("b", (("wire",),))},
+        (Order("a", "r0"), Order("b", "r1")),
+        mails=("r0", "r1"),
+    )
+
+
+def _deadline(draw: random.Random) -> Scenario:
+    """Nobody answers, and the time of the run passes."""
+    return Scenario(
+        "deadline",
+        {"a": agent("a", (*_turns(draw, ("put", "pay"), 1), ("wire", "put")))},
+        (Order("a", "r0", deadline_ms=draw.randint(20_000, 30_000)),),
+        answers=False,
+        has_timers=True,
+    )
+
+
+def _poison(draw: random.Random) -> Scenario:
+    """One run kills every process that steps it, beside others that do not."""
+    agents = {"a": agent("a", _turns(draw, ("put",), 2)), "bad": agent("bad", (("poison", "put"),))}
+    orders = (Order("bad", "bad"), Order("a", "r0"), Order("a", "r1"))
+    return Scenario("poison", agents, orders, poisoned=frozenset(("bad",)), has_timers=True)
+
+
+def _swarm(draw: random.Random) -> Scenario:
+    """Three to six tasks, the last one a reducer."""
+    return _of_tasks(draw, "swarm", agent("a", _turns(draw, SAFE, 1)))
+
+
+def _swarm_waits(draw: random.Random) -> Scenario:
+    """Some tasks wait for a person."""
+    return _of_tasks(draw, "swarm_waits", agent("a", (("put", "wire"),)))
+
+
+def _swarm_cancelled(draw: random.Random) -> Scenario:
+    """Somebody cancels the whole."""
+    made = _of_tasks(draw, "swarm_cancelled", agent("a", _turns(draw, (*SAFE, "stall"), 2)))
+    return Scenario(made.name, made.agents, (), made.swarm, made.reducers, cancels=("s",))
+
+
+def _swarm_fails(draw: random.Random) -> Scenario:
+    """A task fails, and what depends on it never runs."""
+    return _of_tasks(draw, "swarm_fails", agent("a", (("put",),)), breaks=True)
+
+
+def _of_tasks(draw: random.Random, name: str, working: AgentDefinition, *, breaks: bool = False) -> Scenario:
+    many = draw.randint(2, 5)
+    tasks: list[Task] = []
+    for number in range(many):
+        before = [task.task_id for task in tasks]
+        depends_on = draw.sample(before, draw.randint(0, min(2, len(before))))
+        bound = "broken" if breaks and number == draw.randint(0, 1) else "a" if draw.random() < 0.7 else "b"
+        tasks.append(Task(f"t{number}", agent=bound, prompt="go", depends_on=depends_on))
+    tasks.append(Task("end", reducer="join", depends_on=[task.task_id for task in tasks]))
+    agents = {
+        "a": working,
+        "b": agent("b", (), text="plain"),
+        "broken": AgentDefinition("broken", MockModel([ModelRequestError("never")])),
+    }
+    reducers = {"join": ReducerDefinition("join", _join, replay_safe=draw.random() < 0.7)}
+    return Scenario(name, agents, (), Swarm("s", tasks, concurrency=draw.randint(1, 3)), reducers)
+
+
+async def _join(results: Mapping[str, object], context: ReducerContext) -> object:
+    return sorted(results.items())
+
+
+KINDS: Mapping[str, Callable[[random.Random], Scenario]] = {
+    made.__name__.lstrip("_"): made
+    for made in (
+        _text,
+        _tools,
+        _retries,
+        _approval,
+        _cancel,
+        _mail,
+        _deadline,
+        _poison,
+        _swarm,
+        _swarm_waits,
+        _swarm_cancelled,
+        _swarm_fails,
+    )
+}
+
+
+@cache
+def scenario(kind: str, variant: int) -> Scenario:
+    return KINDS[kind](random.Random(f"{kind} {variant}"))
