@@ -30,6 +30,8 @@ _claim: ContextVar[str] = ContextVar("deuz_virtual_claim")
 """Owner of the lease under which a step works, in all of its tasks."""
 REFUSED_PAUSE_MS = 200
 """Before a doorbell that a draining process took is rung for others."""
+UNREACHABLE_PAUSE_MS = 1_000
+"""Before a doorbell is rung again whose run could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,10 @@ class VirtualProcess:
     async def _slot(self) -> None:
         while not self.is_draining:
             bell = await self.world.broker.take(self)
-            report = await self.engine.step(bell.scope, bell.run_id)
+            report = await self.engine.step(bell.scope, bell.run_id, seen=bell.revision)
             self.world.ended(self, bell, report)
-            if report.end == "refused":
-                await self.world.clock.sleep_ms(REFUSED_PAUSE_MS)
+            if report.end == "refused" or (report.end == "unreachable" and bell.revision):
+                await self.world.clock.sleep_ms(REFUSED_PAUSE_MS if report.end == "refused" else UNREACHABLE_PAUSE_MS)
                 await self.gear.doorbell.ring((bell,))
 
     async def _sweep(self) -> None:
