@@ -24,7 +24,6 @@ def main() -> int:
     if given.seed is not None:
         if given.trace:
             logging.basicConfig(level=logging.INFO, format="       %(message)s", stream=sys.stdout)
-            logging.getLogger("deuz_workers").setLevel(logging.INFO)
         verdict = play(plan_of(given.seed), print if given.trace else None)
         print(verdict)
         print(f"  {verdict.turns} callbacks, {verdict.passed_ms} ms passed, steps {dict(verdict.ends)}")

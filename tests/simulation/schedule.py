@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -20,7 +21,17 @@ from tests.simulation.scenarios import Scenario, scenario
 MOST_MS = 240_000
 """After which a schedule that still has work is a failure: nothing in it takes a tenth of that."""
 
-logging.getLogger("deuz_workers").setLevel(logging.CRITICAL)
+
+@contextmanager
+def _silence() -> Generator[None]:
+    """A schedule is full of what is worth a line elsewhere."""
+    log = logging.getLogger("deuz_workers")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @dataclass(slots=True)
@@ -68,7 +79,12 @@ def calm_forms(kind: str, variant: int) -> Forms:
 
 
 def play(plan: Plan, trace: Callable[[str], None] | None = None) -> Verdict:
-    """Let one schedule happen, and judge it. `trace` hears what arrives at servers."""
+    """Let one schedule happen, and judge it. `trace` hears what arrives at servers; without it nothing is logged."""
+    with nullcontext() if trace else _silence():
+        return _played(plan, trace)
+
+
+def _played(plan: Plan, trace: Callable[[str], None] | None) -> Verdict:
     made, calm = scenario(plan.kind, plan.variant), calm_forms(plan.kind, plan.variant)
     world = World(plan.seed, made.agents, made.reducers, plan.faults, sweeps=plan.sweeps, trace=trace)
     people = People(world, made)
