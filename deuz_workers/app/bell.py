@@ -64,6 +64,9 @@ class SilentBell:
         """None: there is no broker."""
         return None
 
+    async def discard_queue(self, queue: str) -> None:
+        """There is none."""
+
 
 @dataclass(slots=True)
 class _Process:
@@ -99,6 +102,11 @@ class BrokerBell:
         """Doorbells that nobody has taken from `queue` yet; None: the broker cannot be reached."""
         process = self._process()
         return await asyncio.get_running_loop().run_in_executor(process.thread, self._count, process, queue)
+
+    async def discard_queue(self, queue: str) -> None:
+        """`queue` and what waits in it are gone from the broker, unless that cannot be reached."""
+        process = self._process()
+        await asyncio.get_running_loop().run_in_executor(process.thread, self._delete, process, queue)
 
     def close(self) -> None:
         """Connection and thread of this process are gone."""
@@ -144,6 +152,13 @@ class BrokerBell:
             except Exception:  # noqa: BLE001 - see `_publish`
                 self._disconnect(process)
         return None
+
+    def _delete(self, process: _Process, queue: str) -> None:
+        try:
+            channel: Any = (process.producer or self._connect(process)).channel
+            channel.queue_delete(broker_queue(queue))
+        except Exception:  # noqa: BLE001 - see `_publish`
+            self._disconnect(process)
 
     def _send(self, producer: Producer, bell: Bell) -> None:
         task_id = self._ids.token()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from typing import Literal
+from urllib.parse import urlsplit
 
 from deuz_workers.app.settings import Settings
+from deuz_workers.core.build import Build
 from deuz_workers.core.marks import Marks
 from deuz_workers.leases import open_leases
+from deuz_workers.leases.builds import RedisBuilds
+from deuz_workers.leases.redis import SCHEMES
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.store import SqlStore, open_store
 
@@ -26,6 +30,15 @@ def store_of(settings: Settings) -> SqlStore:
 def leases_of(settings: Settings) -> LeaseProvider:
     """The lease provider that fits the settings. Raises `ConfigurationError` for a URL that is not understood."""
     return open_leases(settings.leases, secret=marks_of(settings, "lease").secret, prepare=settings.db_prepare)
+
+
+def builds_of(settings: Settings, build: Build, process: str) -> RedisBuilds | None:
+    """Announcements beside the leases, or in a Redis that is there for something else.
+
+    None: there is no Redis, or no broker at which a build could have a queue.
+    """
+    url = next((url for url in (settings.leases, settings.redis_url) if url and urlsplit(url).scheme in SCHEMES), None)
+    return None if url is None or settings.broker is None else RedisBuilds(url, build, process)
 
 
 def marks_of(settings: Settings, of: Literal["lease", "bell"]) -> Marks:

@@ -23,8 +23,10 @@ from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
+from deuz_workers.core.build import Build, build_of
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.usage import Budget
+from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.leases import LeaseProvider
@@ -210,6 +212,12 @@ class Deuz:
     def doorbell(self) -> AppDoorbell:
         """Rings the drivers in this process and the workers of this application; usable from any loop."""
         return AppDoorbell(bell_of(self.settings.broker, self.ids, marks_of(self.settings, "bell")))
+
+    @cached_property
+    def build(self) -> Build:
+        """What this application can run, as workers announce it to each other."""
+        bindings = {agent.name: binding_of(agent) for agent in self.registry.agents}
+        return build_of(bindings, [reducer.name for reducer in self.registry.reducers])
 
     async def aclose(self) -> None:
         """Connections of this process and the running loop are closed; the next call would open new ones.

@@ -28,6 +28,10 @@ class AppDoorbell:
             await local.ring(bells)
         await self._outer.ring(bells)
 
+    async def discard_queue(self, queue: str) -> None:
+        """`queue` and what waits in it are gone from the broker; never raises."""
+        await self._outer.discard_queue(queue)
+
     async def waiting(self, queue: str) -> int | None:
         """Doorbells that no worker has taken from `queue` yet; None: nobody knows."""
         return await self._outer.waiting(queue)

@@ -12,6 +12,7 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
+from deuz_workers.ports.builds import Builds, NoBuilds
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink
 from deuz_workers.ports.store import RunStore
@@ -42,6 +43,7 @@ class Runtime:
         clock: Clock | None = None,
         ids: Ids | None = None,
         settings: EngineSettings | None = None,
+        builds: Builds | None = None,
     ) -> None:
         """What is not given is the application's."""
         self._app = app
@@ -63,6 +65,7 @@ class Runtime:
             threads=THREADS,
             settings=settings,
             histories=Histories(settings.history_cache_bytes),
+            builds=builds or NoBuilds(),
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from deuz_workers.core.build import member, shared_queue
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.history import History
@@ -56,8 +57,9 @@ StepEnd = (
         "refused",
     ]
 )
-"""How a step ended. `over`: the run is somebody else's now; `nobody`: this process does not know its agent; `suspicious`: the
-run was rung for a process that executes nothing beside it; `quarantined`: it is parked for a person."""
+"""How a step ended. `over`: the run is somebody else's now; `nobody`: this process does not know its agent; `other_build`: it
+knows it otherwise; `suspicious`: the run was rung for a process that executes nothing beside it; `quarantined`: it is left to a
+person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,13 @@ class Engine:
         for stop in self._stops.values():
             stop.abort_model()
 
-    async def step(self, scope: str, run_id: str, *, seen: int = 0, alone: bool | None = None) -> StepReport:
+    async def step(self, scope: str, run_id: str, *, seen: int = 0, at: str = "", alone: bool | None = None) -> StepReport:
         """Look at a run and advance it if there is work and nobody else does.
 
         Never raises for what is wrong with a run or a server: it is logged, and the sweep comes back to it. Everything that
         the step made due is rung after the lease was given back. `seen`: a revision that was saved, as somebody says who is
-        believed; a run that is stored at a lower one is parked. `alone`: nothing is executed beside this step; None: as the
-        settings say.
+        believed; a run that is stored at a lower one is parked. `at`: the queue that it was rung in; where that is the own one
+        of a build, the run stays in it. `alone`: nothing is executed beside this step; None: as the settings say.
         """
         if self._draining:
             return StepReport("refused")
@@ -110,6 +112,8 @@ class Engine:
         except (LeaseStoreUnavailableError, StoreUnavailableError) as error:
             log.warning("step_unreachable run=%s error=%s", run_id, error.code)
             return StepReport("unreachable", error=error)
+        if shared_queue(at) != at and not self._draining:
+            report = replace(report, bells=tuple(_stays(bell, run_id, at) for bell in report.bells))
         if report.bells:
             await self.gear.doorbell.ring(report.bells)
         return report
@@ -222,9 +226,7 @@ class Engine:
             return "young"
         definition = self._definition(head)
         if definition is None and head.kind != "swarm" and not head.is_to_end:
-            await self._put_off(head)
-            log.warning("step_without_agent run=%s agent=%s", run_id, head.agent)
-            return "nobody"
+            return await self._pass_on(head, "nobody", member(head.agent), head.attempts, bells)
         attempts = head.attempts
         if lease.predecessor == "lapsed" or (head.mid_step and not await self._was_recorded(head)):
             taken_over = await self._record_unclean_end(head, head.revision, alone, found="taken over")
@@ -245,9 +247,7 @@ class Engine:
         if isinstance(definition, AgentDefinition) and not self._bindings.match(run.envelope.binding, definition):
             definition = None
         if definition is None and head.kind != "swarm" and not head.is_to_end:
-            await self._put_off(head)
-            log.warning("binding_changed run=%s agent=%s", run_id, head.agent)
-            return "other_build"
+            return await self._pass_on(head, "other_build", member(head.agent, run.envelope.binding), attempts, bells)
         committer = Committer(
             gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost", hold.saw
         )
@@ -278,6 +278,22 @@ class Engine:
             end = "crashed"
         bells.extend(loop.bells)
         await self._after(head, committer, end, bells)
+        return end
+
+    async def _pass_on(
+        self, head: Head, end: Literal["nobody", "other_build"], wanted: str, attempts: int, bells: list[Bell]
+    ) -> StepEnd:
+        """The run goes to a build that can execute it, if one is at work; else it waits, looked at less and less often."""
+        gear = self.gear
+        queue = quarantine_queue(head.queue) if is_suspicious(attempts) else head.queue
+        found = await gear.builds.find(queue, wanted)
+        if found is not None:
+            bells.append(replace(bell_of(head), queue=found))
+            log.info("step_passed_on run=%s agent=%s queue=%s", head.run_id, head.agent, found)
+            return end
+        await self._put_off(head)
+        event = "step_without_agent" if end == "nobody" else "binding_changed"
+        log.warning("%s run=%s agent=%s", event, head.run_id, head.agent)
         return end
 
     async def _went_backwards(self, head: Head, stored: int, seen: int, bells: list[Bell]) -> StepEnd | None:
@@ -373,6 +389,11 @@ class Engine:
     def _back_off_ms(self, attempts: int) -> int:
         settings = self.gear.settings
         return min(settings.unclean_back_off_ms * 2 ** min(attempts, 20), settings.unclean_back_off_max_ms)
+
+
+def _stays(bell: Bell, run_id: str, at: str) -> Bell:
+    """A bell for the next step of a run that was rung in the own queue of a build; other builds would only pass it on."""
+    return replace(bell, queue=at) if bell.run_id == run_id and bell.queue == shared_queue(at) else bell
 
 
 def bell_of(head: Head, revision: int | None = None) -> Bell:

@@ -8,6 +8,7 @@ from deuz_workers.core.run import Run
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
+from deuz_workers.ports.builds import Builds, NoBuilds
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink, Prices, Threads
@@ -29,6 +30,8 @@ class Gear:
     """For user code that is no coroutine; what is ours and takes long goes to the executor of the loop."""
     settings: EngineSettings = field(default_factory=EngineSettings)
     histories: Histories = field(default_factory=Histories)
+    builds: Builds = field(default_factory=NoBuilds)
+    """Where runs go that this process cannot execute."""
     process: str = ""
     """Names this process in the leases that it claims, for people who ask where a run is: `host:pid`."""
 

@@ -25,8 +25,9 @@ class EngineSettings:
     retry_max_ms: int = 60_000
     history_cache_bytes: int = 64_000_000
     """Recent histories that a process keeps, in bytes of content."""
-    nobody_postpone_ms: int = 5_000
-    """A run that nobody here can run is looked at again after this, then ever less often, up to `nobody_postpone_max_ms`."""
+    nobody_postpone_ms: int = 250
+    """A run that nobody who is known of can run is looked at again after this, then ever less often, up to
+    `nobody_postpone_max_ms`, and at once when a worker comes that can (`RunStore.hasten`)."""
     nobody_postpone_max_ms: int = 300_000
     cascade_batch: int = 500
     """Most tasks that one commit of a cascade changes (SWM-033)."""

@@ -365,6 +365,13 @@ class RunStore(Protocol):
         """
         ...
 
+    async def hasten(self, queues: Sequence[str], agents: Sequence[str], limit: int) -> int:
+        """The sweep looks at once at runs of these agents in these queues that were put off and have work, `limit` at most.
+
+        Returns how many.
+        """
+        ...
+
     async def fill_slots(self, swarm_rid: UUID) -> tuple[Bell, ...]:
         """Give free slots to ready tasks in rank order and make their runs due (architecture D14); never waits for a task."""
         ...

@@ -80,6 +80,8 @@ postpone
 put_off
     ``scope run_id least_ms most_ms`` -> no rows. The same, by ``min(most_ms, least_ms * 2 ** misses)``; raises ``misses``,
     which every commit sets to 0
+hasten
+    ``queues agents limit`` -> ``count``. ``sweep_at = now`` and ``misses = 0`` of rows that have work and were put off
 journal
     ``scope run_id after limit`` -> ``seq body at_ms``
 list_runs

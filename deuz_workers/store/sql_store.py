@@ -247,6 +247,10 @@ class SqlStore(RunStore):
     async def put_off(self, scope: str, run_id: str, least_ms: int, most_ms: int) -> None:
         await self._fetch("put_off", {"scope": scope, "run_id": run_id, "least_ms": least_ms, "most_ms": most_ms})
 
+    async def hasten(self, queues: Sequence[str], agents: Sequence[str], limit: int) -> int:
+        rows = await self._fetch("hasten", {"queues": list(queues), "agents": list(agents), "limit": limit})
+        return rows[0]["count"]
+
     async def journal(self, scope: str, run_id: str, after: int, limit: int) -> tuple[JournalRow, ...]:
         rows = await self._fetch("journal", {"scope": scope, "run_id": run_id, "after": after, "limit": limit})
         return tuple(JournalRow(row["seq"], row["body"], row["at_ms"]) for row in rows)

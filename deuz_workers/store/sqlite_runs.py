@@ -121,6 +121,11 @@ def bells(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     return [row for rid in params["rids"] for row in tx.rows("bells", {"rid": rid})]
 
 
+def hasten(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    asked = {"queues": json.dumps(params["queues"]), "agents": json.dumps(params["agents"]), "limit": params["limit"]}
+    return [{"count": len(tx.rows("hasten", {**asked, "now_ms": tx.now_ms}))}]
+
+
 def record_unclean_end(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     recorded = tx.rows("record_unclean_end", {**params, "now_ms": tx.now_ms})
     for row in recorded:

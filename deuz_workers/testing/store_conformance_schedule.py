@@ -72,6 +72,21 @@ class ScheduleConformance:
         await store.postpone(bench.scope, head.run_id, 0)
         assert await bench.swept() == [head.run_id]
 
+    async def test_runs_that_were_put_off_are_looked_at_when_somebody_can_execute_them(self, store: RunStore) -> None:
+        """Those of the named agents and queues that have work; nothing about due times changes."""
+        bench = Bench(store)
+        mine = await bench.start(agent="mine")
+        other, later = await bench.start(agent="other"), await bench.start(agent="mine", start=When(in_ms=HOUR_MS))
+        parked = await bench.start(agent="mine")
+        await store.park(parked.rid, 0, "quarantine")
+        for head in (mine, other, later):
+            await store.put_off(bench.scope, head.run_id, HOUR_MS, HOUR_MS)
+        assert await store.hasten(["elsewhere"], ["mine"], 100) == 0
+        assert await bench.swept() == []
+        assert await store.hasten([bench.queue], ["mine", "nobody"], 100) == 1
+        assert await store.hasten([bench.queue], ["mine", "nobody"], 100) == 0
+        assert await bench.swept() == [mine.run_id]
+
     async def test_an_unclean_end_is_counted_and_backs_off(self, store: RunStore) -> None:
         """Every unclean end raises `attempts` and moves the due time on; revision and envelope stay."""
         bench = Bench(store)

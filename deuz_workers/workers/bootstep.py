@@ -32,9 +32,14 @@ class Duties(bootsteps.StartStopStep):
         queues = worker.app.amqp.queues
         host.queues = tuple(local_queue(name) for name in queues.consume_from)
         host.alone = not issubclass(worker.pool_cls, thread.TaskPool) or worker.concurrency == 1
+        taken = list(host.queues)
         if host.alone:  # it needs no companion for runs that have to be executed alone
             for name in map(quarantine_queue, host.queues):
                 queues.select_add(direct_queue(broker_queue(name)))
+                taken.append(name)
+        host.announced = tuple(dict.fromkeys(taken))
+        for name in host.announced:
+            queues.select_add(direct_queue(broker_queue(host.app.build.queue(name))))
         self._is_prefork = issubclass(worker.pool_cls, prefork.TaskPool)
 
         def child_started(**_: Any) -> None:
@@ -61,7 +66,8 @@ class Duties(bootsteps.StartStopStep):
 
     def info(self, obj: Any) -> Any:
         """For `inspect stats`."""
-        return {"deuz": {"dropped": dict(host_of(obj.app).dropped)}}
+        host = host_of(obj.app)
+        return {"deuz": {"dropped": dict(host.dropped), "misfits": dict(host.misfits), "build": host.app.build.name}}
 
 
 def check_pool(pool: type[Any] | str) -> None:

@@ -25,10 +25,14 @@ class Host:
         self.flag = DrainFlag()
         self.queues: tuple[str, ...] = ()
         """What this worker takes from."""
+        self.announced: tuple[str, ...] = ()
+        """Where others may send what its build can run: the same, and its quarantine queues."""
         self.alone = True
         """Each of its processes executes one step at a time."""
         self.dropped: Counter[str] = Counter()
         """Messages that were refused, by reason, in the process that consumes."""
+        self.misfits: Counter[str] = Counter()
+        """Doorbells in this process for runs that it cannot execute: `nobody` knows the agent, `other_build`."""
         self._load = load
         self._app: Deuz | None = None
         self._processes: dict[int, WorkerProcess] = {}
@@ -54,7 +58,13 @@ class Host:
         if process is None:
             self._processes.clear()  # a parent's, after a fork: its threads are not here
             process = self._processes[os.getpid()] = WorkerProcess(
-                self.app, self.flag, queues=self.queues, alone=self.alone, is_child=is_child
+                self.app,
+                self.flag,
+                queues=self.queues,
+                announced=self.announced,
+                alone=self.alone,
+                misfits=self.misfits,
+                is_child=is_child,
             )
             process.start()
         return process

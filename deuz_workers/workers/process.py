@@ -11,16 +11,20 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from deuz_workers.app.connections import builds_of
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.runtime import Runtime
+from deuz_workers.core.build import shared_queue
 from deuz_workers.core.change import Bell
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.errors import DeuzError
+from deuz_workers.leases.builds import RedisBuilds
 from deuz_workers.workers.companion import Companion, end_with_worker
 from deuz_workers.workers.drain import DrainFlag, Urgency
 from deuz_workers.workers.sweeper import Sweeper
@@ -35,6 +39,10 @@ OPEN_AGAIN_MS = 1_000
 END_PATIENCE_MS = 5_000
 """How long a process that has to end waits for steps whose model calls were aborted, so that their leases go back."""
 
+ANNOUNCEMENTS_PER_TTL = 3
+HASTENED = 10_000
+"""Runs at most that a new build makes the sweep look at, some ten sweeps' worth."""
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -43,16 +51,33 @@ log = logging.getLogger(__name__)
 class WorkerProcess:
     """Made after the fork. Steps may come from any thread but the loop's; they wait until the store is open."""
 
-    def __init__(self, app: Deuz, flag: DrainFlag, *, queues: Sequence[str], alone: bool, is_child: bool = False) -> None:
-        """`queues`: what it takes from. `alone`: one step at a time. `is_child`: a prefork child, which its parent replaces."""
+    def __init__(
+        self,
+        app: Deuz,
+        flag: DrainFlag,
+        *,
+        queues: Sequence[str],
+        alone: bool,
+        announced: Sequence[str] = (),
+        misfits: Counter[str] | None = None,
+        is_child: bool = False,
+    ) -> None:
+        """`queues`: what it takes from; `announced`: where it takes what other builds send. `alone`: one step at a time.
+
+        `misfits` counts doorbells for runs that it cannot execute. `is_child`: a prefork child, which its parent replaces.
+        """
         self.app = app
         self._flag = flag
         self._queues = queues
+        self._announced = announced
+        self._misfits: Counter[str] = Counter() if misfits is None else misfits
+        self._builds: RedisBuilds | None = None
         self._is_child = is_child
         self._alone = alone
         self._companion = None if alone else Companion(queues, app.clock, grace_ms=app.settings.drain_grace_ms)
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
+        self._drains = asyncio.Event()
         self._duties: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -86,11 +111,12 @@ class WorkerProcess:
 
     async def _start(self) -> None:
         self._ready = asyncio.Event()
-        self._runtime = runtime = Runtime(
-            self.app, self.app.doorbell, settings=replace(self.app.settings.engine, alone=self._alone)
-        )
-        WedgeWatch(runtime, grace_ms=self.app.settings.drain_grace_ms, is_child=self._is_child).start()
         settings = self.app.settings
+        self._builds = builds_of(settings, self.app.build, self.app.ids.token())
+        self._runtime = runtime = Runtime(
+            self.app, self.app.doorbell, settings=replace(settings.engine, alone=self._alone), builds=self._builds
+        )
+        WedgeWatch(runtime, grace_ms=settings.drain_grace_ms, is_child=self._is_child).start()
         sweeper = Sweeper(
             runtime.gear,
             self._queues,
@@ -102,6 +128,7 @@ class WorkerProcess:
         self._duties = [
             asyncio.create_task(self._watch(runtime), name="deuz-watch"),
             asyncio.create_task(self._open(runtime, self._ready, sweeper), name="deuz-sweep"),
+            asyncio.create_task(self._announce(runtime, self._ready), name="deuz-announce"),
         ]
 
     async def _open(self, runtime: Runtime, ready: asyncio.Event, sweeper: Sweeper) -> None:
@@ -119,18 +146,40 @@ class WorkerProcess:
         ready.set()
         await sweeper.run()
 
+    async def _announce(self, runtime: Runtime, ready: asyncio.Event) -> None:
+        """Others know what this process can run, until it drains; what only it can run is looked at at once."""
+        await ready.wait()
+        ttl_ms, builds, told = self.app.settings.lease_ttl_ms, self._builds, False
+        while not self._drains.is_set():
+            is_first = not told if builds is None else await builds.announce(self._announced, ttl_ms)
+            told = True
+            if is_first:
+                with contextlib.suppress(DeuzError):  # they are looked at later
+                    await runtime.store.hasten(self._queues, sorted(self.app.registry.names), HASTENED)
+            if builds is not None:
+                for queue in await builds.forgotten():
+                    await self.app.doorbell.discard_queue(queue)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ttl_ms / ANNOUNCEMENTS_PER_TTL / 1000):
+                    await self._drains.wait()
+        if builds is not None:
+            await builds.withdraw(self._announced)
+
     async def _step(self, bell: Bell) -> StepReport:
         async def look() -> StepReport:
             assert self._runtime is not None
-            report = await self._runtime.engine.step(bell.scope, bell.run_id, seen=bell.revision)
+            report = await self._runtime.engine.step(bell.scope, bell.run_id, seen=bell.revision, at=bell.queue)
+            if report.end in ("nobody", "other_build"):
+                self._misfits[report.end] += 1
+            again = replace(bell, queue=shared_queue(bell.queue))  # others of this build may not be there
             if report.end == "suspicious" and self._companion is not None:
                 await self._companion.ensure()
             if report.end == "refused":
                 await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
-                await self.app.doorbell.ring((bell,))
+                await self.app.doorbell.ring((again,))
             elif report.end == "unreachable" and bell.revision:
                 await asyncio.sleep(OPEN_AGAIN_MS / 1000)
-                await self.app.doorbell.ring((bell,))  # after a failover it may be the only one who knows what was saved
+                await self.app.doorbell.ring((again,))  # after a failover it may be the only one who knows what was saved
             return report
 
         return await self._when_ready(look)
@@ -153,6 +202,7 @@ class WorkerProcess:
                 grace_ends_ms = clock.monotonic_ms() + self.app.settings.drain_grace_ms
                 log.info("worker_draining pid=%d steps=%d", os.getpid(), engine.running_steps)
                 engine.drain()
+                self._drains.set()
                 if self._ready is not None:
                     self._ready.set()  # what waits for a store is refused, and rung for others
             grace_is_over = grace_ends_ms is not None and clock.monotonic_ms() >= grace_ends_ms
@@ -173,6 +223,8 @@ class WorkerProcess:
         while runtime.engine.running_steps and runtime.gear.clock.monotonic_ms() < until_ms:
             await runtime.gear.clock.sleep_ms(10)
         await runtime.close()
+        if self._builds is not None:
+            await self._builds.close()
         await self.app.aclose()
 
 

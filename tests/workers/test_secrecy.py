@@ -127,7 +127,7 @@ def test_remote_control_takes_no_orders(pool: Pool) -> None:
     assert "refused" in str(refused)
     assert "refused" in str(celery.control.broadcast("conf", reply=True, timeout=2))
     stats: Any = celery.control.inspect(timeout=2).stats()
-    assert stats["w0@test"]["deuz"] == {"dropped": {}}
+    assert stats["w0@test"]["deuz"] == {"dropped": {}, "misfits": {}, "build": pool.app.build.name}
     assert worker.process.poll() is None
     assert not worker.said("Traceback")
 

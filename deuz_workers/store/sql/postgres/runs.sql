@@ -515,6 +515,33 @@ moved as (
 )
 select 1 as none where false;
 
+-- name: hasten
+-- Of rows that have work and were put off because nobody could run them; those that somebody is writing or taking are left to
+-- their own time. Begun and queued ones apart, as their indexes are.
+with
+-- include: clock
+begun as materialized (
+    select h.rid from run_head h, clock c
+    where h.sweep_at > c.now and h.sweep_at is not null and not h.ripe and h.status <> 'queued' and h.misses > 0
+      and h.queue = any (%(queues)s::text[]) and h.agent = any (%(agents)s::text[])
+    limit %(limit)s::bigint
+    for no key update of h skip locked
+),
+queued as materialized (
+    select h.rid from run_head h, clock c
+    where h.sweep_at > c.now and h.sweep_at is not null and not h.ripe and h.status = 'queued' and h.misses > 0
+      and h.queue = any (%(queues)s::text[]) and h.agent = any (%(agents)s::text[])
+    limit %(limit)s::bigint
+    for no key update of h skip locked
+),
+moved as (
+    update run_head h set sweep_at = c.now, misses = 0
+    from (select rid from begun union all select rid from queued) w, clock c
+    where h.rid = w.rid and h.parked is null and (coalesce(h.due_at <= c.now, false) or h.wake_seq > h.seen_seq)
+    returning h.rid
+)
+select count(*)::integer as count from moved;
+
 -- name: journal
 select j.seq, j.body, floor(extract(epoch from j.at) * 1000)::bigint as at_ms
 from run_head h join journal j on j.rid = h.rid

@@ -59,6 +59,17 @@ where run_id = :run_id and scope = :scope and sweep_at_ms is not null
 -- name: postpone
 update run_head set sweep_at_ms = :now_ms + :in_ms where run_id = :run_id and scope = :scope and sweep_at_ms is not null
 
+-- name: hasten
+update run_head set sweep_at_ms = :now_ms, misses = 0
+where rid in (
+    select h.rid from run_head h
+    where h.sweep_at_ms > :now_ms and h.misses > 0
+      and h.queue in (select value from json_each(:queues)) and h.agent in (select value from json_each(:agents))
+      and
+-- include: has_work
+    limit :limit)
+returning rid
+
 -- name: record_unclean_end
 -- A deadline still to come bounds the back-off; one that passed does not, so that a run that kills its workers keeps its distance.
 update run_head as h set
