@@ -81,7 +81,9 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
             planned.append(PlannedCall(call, "start", None, state, because))
         elif receipt.stage == "executing":
             planned.append(PlannedCall(call, "rerun", receipt, state, because))
-        elif receipt.stage == "executed":
+        elif receipt.stage == "executed" or (
+            receipt.stage in ("validation-failed", "projection-failed") and call.call_id not in run.projected
+        ):
             planned.append(PlannedCall(call, "project", receipt, state, because))
     return RunCalls(run.step, tuple(planned)) if planned else AnswerTurn()
 

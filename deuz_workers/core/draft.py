@@ -30,6 +30,7 @@ class Draft:
         self.settle: tuple[Settle, ...] = run.unsaved.settle
         self.progress = run.unsaved.progress
         self.retry_call_ids = run.retry_call_ids
+        self.projected = run.projected
         self.inputs_given = run.inputs_given
         self.due_in_ms: int | None = 0
 
@@ -108,4 +109,5 @@ class Draft:
             self.inputs_given,
             self.due_in_ms,
             unsaved,
+            self.projected,
         )

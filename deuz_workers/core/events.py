@@ -11,6 +11,7 @@ from deuz_workers.core.change import ItemRow
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import FinishReason, Message
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.usage import Usage
 
 NO_OUTCOMES: Mapping[str, Mapping[str, object]] = MappingProxyType({})
@@ -93,6 +94,9 @@ class CallRejected:
     call_id: str
     tool: str
     error: str
+    outcome: CallOutcome = "error"
+    reason: str | None = None
+    """What the person who denied it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,8 @@ class CallFailed:
 
     call_id: str
     error: str
+    outcome: CallOutcome = "error"
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from deuz_workers.core.events import (
     Waited,
 )
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
@@ -128,6 +129,7 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
     if not draft.point("attempts"):
         step += 1
         draft.receipts = {}
+        draft.projected = frozenset()
     draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call)
     scopes = draft.envelope.scopes
     if scopes:
@@ -152,10 +154,26 @@ def _fold_reply(draft: Draft, event: ModelReplied) -> None:
         input_tokens=used.input_tokens if used else None,
         output_tokens=used.output_tokens if used else None,
     )
+    if calls and event.finish_reason in ("content_filter", "length"):
+        _answer_undispatched(draft, event.finish_reason)
     if event.finish_reason == "content_filter":
         _fold(draft, Finished("stopped", "refusal"))
     elif event.finish_reason == "length" and calls:
         _fold(draft, Finished("stopped", "length", {"cut_off_calls": calls}))
+
+
+def _answer_undispatched(draft: Draft, finish_reason: str) -> None:
+    """Calls of a reply that was refused or cut off never run; each is answered, so that the history can be continued."""
+    text = "Not dispatched: the reply was " + ("refused." if finish_reason == "content_filter" else "cut off.")
+    draft.append(
+        Message(
+            "tool",
+            tuple(
+                ToolResultPart(call.call_id, call.name, text, True, None, call.provider_call_id, "not-dispatched")
+                for call in draft.open_calls
+            ),
+        )
+    )
 
 
 def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
@@ -211,21 +229,27 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
             receipt, name = replace(receipt, attempt=attempt, idempotent=idempotent), "tool.started"
             detail["attempt"] = attempt
         case CallRejected():
-            receipt, name = replace(receipt, error=event.error), "tool.rejected"
+            receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
+            name = "tool.rejected"
         case CallExecuted():
             receipt, name = replace(receipt, value=event.value), "tool.executed"
         case CallFailed():
-            receipt, name = replace(receipt, error=event.error), "tool.failed"
+            receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
+            name = "tool.failed"
         case CallCompleted():
-            receipt, name = replace(receipt, text=event.text), "tool.completed"
+            receipt, name = replace(receipt, text=event.text, error=None, outcome=None, reason=None), "tool.completed"
         case CallUnprojectable():
-            receipt, name = replace(receipt, stage=event.stage, error=event.error), "tool.completed"
+            outcome: CallOutcome = "invalid-result" if event.stage == "validation-failed" else "projection-failed"
+            receipt, name = replace(receipt, stage=event.stage, error=event.error, outcome=outcome), "tool.completed"
             detail["stage"] = event.stage
+            draft.projected |= {event.call_id}
     _save_receipt(draft, receipt, before)
     if not isinstance(event, CallStarted):
         draft.progress = True
     if name == "tool.completed":
         draft.unjournal("tool.executed", receipt.step, receipt.call_id)
+    if receipt.outcome is not None:
+        detail["outcome"] = receipt.outcome
     draft.journal(name, step=receipt.step, call_id=receipt.call_id, tool=receipt.tool, **detail)
 
 
@@ -252,7 +276,10 @@ def _answer_turn(draft: Draft, texts: Mapping[str, str]) -> None:
 
 def _result_part(receipt: Receipt, call: ToolUsePart, texts: Mapping[str, str]) -> ToolResultPart:
     if receipt.error is not None:
-        return ToolResultPart(call.call_id, call.name, receipt.error, True, None, call.provider_call_id)
+        outcome = receipt.outcome or "error"
+        return ToolResultPart(
+            call.call_id, call.name, receipt.error, True, None, call.provider_call_id, outcome, receipt.reason
+        )
     if receipt.text is not None or receipt.value is MISSING:
         return ToolResultPart(call.call_id, call.name, receipt.text or "", False, None, call.provider_call_id)
     return ToolResultPart(call.call_id, call.name, texts[call.call_id], False, receipt.step, call.provider_call_id)

@@ -45,6 +45,8 @@ _FIELDS: Mapping[type, Mapping[str, tuple[type, ...]]] = {
         "is_error": (bool,),
         "receipt_step": (int, NoneType),
         "provider_call_id": (str, NoneType),
+        "outcome": (str, NoneType),
+        "reason": (str, NoneType),
     },
 }
 """By kind of part: what each field may be."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, cast
 
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.errors import CodecError
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -73,6 +74,10 @@ class ToolResultPart:
     is_error: bool = False
     receipt_step: int | None = None
     provider_call_id: str | None = None
+    outcome: CallOutcome | None = None
+    """How the call ended, where it did not succeed; None in records that do not have the field."""
+    reason: str | None = None
+    """Of a denial, where one was given."""
 
 
 Part = TextPart | ImagePart | ReasoningPart | ToolUsePart | ToolResultPart
@@ -168,6 +173,10 @@ def _part_to_record(part: Part) -> dict[str, object]:
                 record["is_error"] = True
             if part.provider_call_id is not None:
                 record["provider_call_id"] = part.provider_call_id
+            if part.outcome is not None:
+                record["outcome"] = part.outcome
+            if part.reason is not None:
+                record["reason"] = part.reason
             return record
 
 
@@ -207,6 +216,8 @@ def _part_from_record(record: dict[str, object]) -> Part:
                 record.get("is_error") is True,
                 _count(record.get("receipt_step")),
                 _optional(record.get("provider_call_id")),
+                cast("CallOutcome | None", _optional(record.get("outcome"))),
+                _optional(record.get("reason")),
             )
         case _:
             raise CodecError(f"stored message has a part of type {kind!r}, which this version does not know")

@@ -12,6 +12,7 @@ from typing import cast
 
 from deuz_workers.core.change import ReceiptRow, Stage
 from deuz_workers.core.codec import decode
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.errors import CodecError
 
 
@@ -41,6 +42,10 @@ class Receipt:
     """For the model, where it is not the plain rendering of `value`."""
     error: str | None = None
     """For the model, where the call failed."""
+    outcome: CallOutcome | None = None
+    """How it failed; None of a call that did not, and in records that do not have the field."""
+    reason: str | None = None
+    """What the person who denied it said."""
 
 
 def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object]:
@@ -56,8 +61,10 @@ def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object
         record["value"] = receipt.value
     if receipt.text is not None:
         record["text"] = receipt.text
-    if receipt.error is not None:
-        record["error"] = receipt.error
+    for name in ("error", "outcome", "reason"):
+        value = getattr(receipt, name)
+        if value is not None or (before is not None and getattr(before, name) is not None):
+            record[name] = value  # None: no longer so, a projection was repeated
     return record
 
 
@@ -80,7 +87,7 @@ def _fold(before: Receipt | None, row: ReceiptRow) -> Receipt:
     known = cast(Mapping[str, object], record)
     receipt = before or Receipt(row.step, row.call_id, row.seq, row.stage, str(known.get("tool", "")))
     changes: dict[str, object] = {"seq": row.seq, "stage": row.stage}
-    for name in ("idempotent", "attempt", "value", "text", "error"):
+    for name in ("idempotent", "attempt", "value", "text", "error", "outcome", "reason"):
         if name in known:
             changes[name] = known[name]
     return replace(receipt, **changes)

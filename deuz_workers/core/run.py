@@ -50,6 +50,8 @@ class Run:
     inputs_given: bool = False
     due_in_ms: int | None = 0
     unsaved: Unsaved = Unsaved()
+    projected: frozenset[str] = frozenset()
+    """Calls of which this executor found that their recorded value cannot be shown; the next one tries again."""
 
     @property
     def step(self) -> int:

@@ -50,9 +50,14 @@ RECEIPT: Mapping[tuple[Stage | None, str], Stage] = {
     ("executing", "CallFailed"): "failed",
     ("executed", "CallCompleted"): "completed",
     ("executed", "CallUnprojectable"): "validation-failed",
+    ("validation-failed", "CallCompleted"): "completed",
+    ("validation-failed", "CallUnprojectable"): "validation-failed",
+    ("projection-failed", "CallCompleted"): "completed",
+    ("projection-failed", "CallUnprojectable"): "validation-failed",
 }
-"""(stage, event) to the stage that follows. `CallUnprojectable` says itself which of its two stages it is; an interrupted
-call starts again only where its receipt says `idempotent` or somebody allowed it."""
+"""(stage, event) to the stage that follows. `CallUnprojectable` says itself which of its two stages it is, and an executor that
+finds one in a turn without answers tries again (TSC-004). An interrupted call starts again only where its receipt says
+`idempotent` or somebody allowed it."""
 
 
 class ImpossibleTransition(DeuzError):

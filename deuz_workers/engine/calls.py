@@ -14,12 +14,13 @@ from deuz_workers.core.change import Head
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import CallCompleted, CallExecuted, CallFailed, CallUnprojectable, Event
 from deuz_workers.core.failure import describe, text_of
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gate import limit_ms
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import Broken, LimitPassed, look_at_end, outcome_of, stored_form
-from deuz_workers.errors import CodecError, DeadlinePassed, Interruption, ToolError, ToolResultError
+from deuz_workers.errors import CodecError, DeadlinePassed, Interruption, ToolArgumentsError, ToolError, ToolResultError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.tool import CancelSignal, Tool, ToolContext
 
@@ -74,7 +75,7 @@ class Calls:
         try:
             value = await self._execute(planned, tool)
         except _Failed as failure:
-            return (CallFailed(call_id, failure.text),)
+            return (CallFailed(call_id, failure.text, failure.outcome),)
         if not tool.has_projection:
             return (CallExecuted(call_id, value), CallCompleted(call_id))
         await self.committer.commit(CallExecuted(call_id, value))
@@ -89,9 +90,10 @@ class Calls:
             returned = await outcome_of(lambda: tool.run(planned.call.arguments or {}, context), most_ms)
         except LimitPassed:
             signal.set(DeadlinePassed(f"the call took longer than {most_ms} ms"))
-            raise _Failed(f"{tool.name} took longer than {most_ms} ms; whether it had an effect is not known.") from None
+            text = f"{tool.name} took longer than {most_ms} ms; whether it had an effect is not known."
+            raise _Failed(text, "timeout") from None
         except Broken as broken:
-            raise _Failed(_failure(tool, broken.error)) from broken
+            raise _failed(tool, broken.error) from broken
         finally:
             self.stop.forget(signal)
         try:
@@ -141,15 +143,20 @@ class Calls:
 
 
 class _Failed(Exception):
-    def __init__(self, text: str) -> None:
+    """`text`: what the model is told."""
+
+    def __init__(self, text: str, outcome: CallOutcome = "error") -> None:
         super().__init__(text)
         self.text = text
+        self.outcome: CallOutcome = outcome
 
 
-def _failure(tool: Tool, error: BaseException) -> str:
-    """What the model is told."""
+def _failed(tool: Tool, error: BaseException) -> _Failed:
+    if isinstance(error, ToolArgumentsError):
+        return _Failed(text_of(error), "invalid-arguments")
     if isinstance(error, ToolError):
-        return text_of(error)
+        return _Failed(text_of(error))
     if isinstance(error, Interruption):
-        return f"{tool.name} was ended: {text_of(error)}"
-    return describe(error)
+        outcome: CallOutcome = "timeout" if isinstance(error, DeadlinePassed) else "cancelled"
+        return _Failed(f"{tool.name} was ended: {text_of(error)}", outcome)
+    return _Failed(describe(error))

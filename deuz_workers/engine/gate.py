@@ -10,6 +10,7 @@ from deuz_workers.core.codec import digest, encode
 from deuz_workers.core.effects import PlannedCall, RunCalls
 from deuz_workers.core.events import CallFailed, CallRejected, CallStarted, Event
 from deuz_workers.core.failure import describe, text_of
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.run import Run
 from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.stop import Stop
@@ -59,10 +60,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, threads: Thre
         tool = agent.tools.get(call.name)
         rejection = _rejection(planned, tool, agent)
         if rejection is not None:
-            if planned.action == "start":
-                opening.append(CallRejected(call.call_id, call.name, rejection))
-            else:
-                opening.append(CallFailed(call.call_id, rejection))
+            opening.append(rejection.event(planned))
             continue
         assert tool is not None
         assert call.arguments is not None
@@ -77,22 +75,40 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, threads: Thre
     return Gate(tuple(opening), tuple(running))
 
 
-def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) -> str | None:
-    """What the model is told instead of a result, None where the call may go on."""
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A call that does not run, and what the model is told instead of a result."""
+
+    text: str
+    outcome: CallOutcome
+    reason: str | None = None
+
+    def event(self, planned: PlannedCall) -> Event:
+        """A call that was interrupted has begun, and fails; any other never ran."""
+        call = planned.call
+        if planned.action == "start":
+            return CallRejected(call.call_id, call.name, self.text, self.outcome, self.reason)
+        return CallFailed(call.call_id, self.text, self.outcome, self.reason)
+
+
+def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) -> Rejection | None:
+    """None where the call may go on."""
     call = planned.call
     if tool is None:
         known = ", ".join(sorted(agent.tools)) or "none"
-        return f"There is no tool named {call.name!r}. Available tools: {known}."
+        return Rejection(f"There is no tool named {call.name!r}. Available tools: {known}.", "unknown-tool")
     if call.arguments is None:
-        return f"The arguments of {call.name} are not a JSON object. Send the call again with valid JSON."
+        text = f"The arguments of {call.name} are not a JSON object. Send the call again with valid JSON."
+        return Rejection(text, "invalid-arguments")
     try:
         tool.validate(call.arguments)
     except ToolArgumentsError as error:
-        return text_of(error)
+        return Rejection(text_of(error), "invalid-arguments")
     except BaseException as error:  # noqa: BLE001 - a validator of the user's; nothing is awaited here
-        return f"The arguments of {call.name} could not be checked: {describe(error)}"
+        return Rejection(f"The arguments of {call.name} could not be checked: {describe(error)}", "invalid-arguments")
     if planned.verdict == "denied":
-        return f"Tool call denied. Reason: {planned.denial_reason or 'No reason given.'}"
+        text = f"Tool call denied. Reason: {planned.denial_reason or 'No reason given.'}"
+        return Rejection(text, "denied", planned.denial_reason)
     return None
 
 

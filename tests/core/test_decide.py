@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -20,6 +21,7 @@ from deuz_workers.core.effects import (
     RunCalls,
 )
 from deuz_workers.core.events import (
+    CallCompleted,
     CallExecuted,
     CallFailed,
     CallRejected,
@@ -93,13 +95,30 @@ def test_a_raw_result_is_projected_without_running_the_tool() -> None:
     [
         (CallRejected("c1", "add", "no"),),
         (CallStarted("c1", "add", False), CallFailed("c1", "boom")),
-        (CallStarted("c1", "add", False), CallExecuted("c1", 1), CallUnprojectable("c1", "projection-failed", "bad")),
         ran("c1"),
     ],
 )
 def test_every_answered_receipt_closes_the_turn(ending: tuple[CallRejected, ...]) -> None:
-    """A rejected, failed, unprojectable or completed call needs nothing more."""
+    """A rejected, failed or completed call needs nothing more."""
     assert decide(stored(after(queued(), opened(), replied(THREE[0]), *ending))) == AnswerTurn()
+
+
+@pytest.mark.parametrize("stage", ["validation-failed", "projection-failed"])
+def test_an_unprojectable_result_is_tried_once_by_every_executor(
+    stage: Literal["validation-failed", "projection-failed"],
+) -> None:
+    """Whoever found it goes on; whoever loads it orders the projection again, and the run of the tool never (TSC-004)."""
+    unshown = (CallExecuted("c1", 1), CallUnprojectable("c1", stage, "bad"))
+    run = after(queued(), opened(), replied(THREE[0]), CallStarted("c1", "add", False), *unshown)
+    assert decide(run) == AnswerTurn()
+    loaded = stored(run)
+    effect = decide(loaded)
+    assert isinstance(effect, RunCalls)
+    assert [(planned.action, planned.receipt and planned.receipt.value) for planned in effect.calls] == [("project", 1)]
+    assert decide(after(loaded, CallUnprojectable("c1", stage, "bad"))) == AnswerTurn()
+    shown = after(loaded, CallCompleted("c1", "one"))
+    assert decide(shown) == AnswerTurn()
+    assert shown.receipts["c1"].error is None
 
 
 def test_an_answered_turn_leads_to_the_next_call_of_the_model() -> None:
