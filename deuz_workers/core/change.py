@@ -151,7 +151,27 @@ class ItemRow:
     digest: str | None = None
     """Of the credential or of the call, hex."""
     expires_in_ms: int | None = None
+    """From the store's now; past it the item takes no answer but that it expired."""
     answer: str | None = None
+    votes: str | None = None
+    """Of people so far, while they are not enough to answer it."""
+    remind_in_ms: int | None = None
+    escalate_in_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """What is stored for one item. Without `answer` it stays open and keeps `votes`."""
+
+    item_id: str
+    answer: str | None
+    votes: str | None = None
+    votes_before: str | None = None
+    """Those that were seen; others by now, and nothing is stored."""
+    required: bool = True
+    """Nothing of the set is stored unless this is. False: it is stored if the item is still open."""
+    expired: bool = False
+    """For an item whose time has passed, and no other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from deuz_workers.core.change import (
     Bell,
     Change,
     Head,
+    ItemAnswer,
     ItemRow,
     MessageRow,
     NoteKind,
@@ -209,7 +210,8 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`stored` False: the item was answered before, has expired or does not exist; `winner` is the stored answer then.
+    """`stored` False: a required item was answered before, has other votes or has expired, or does not exist; `winner` is the
+    stored answer then, if it has one, and `votes` are those that it has.
 
     `bell` is set when this answer closed the last item and the run can go on at once; `swarm_rid` when it became a ready task
     that waits for a slot (`fill_slots`).
@@ -220,6 +222,9 @@ class Answered:
     winner: str | None
     bell: Bell | None
     swarm_rid: UUID | None
+    item_id: str | None = None
+    """What was in the way."""
+    votes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,11 +336,15 @@ class RunStore(Protocol):
         """
         ...
 
-    async def answer_item(self, scope: str, run_id: str, item_id: str, answer: str) -> Answered | None:
-        """Answer one pending item: open to answered, once. None when there is no such run.
+    async def answer_items(self, scope: str, run_id: str, answers: Sequence[ItemAnswer]) -> Answered | None:
+        """Answer pending items, each open to answered, once: all that are required or none. None when there is no such run.
 
         Lowers the head's `open_items`; closing the last one makes the run due, or its task ready ahead of unstarted ones.
         """
+        ...
+
+    async def answer_item(self, scope: str, run_id: str, item_id: str, answer: str) -> Answered | None:
+        """`answer_items` with one answer."""
         ...
 
     async def sweep(

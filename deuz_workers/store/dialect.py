@@ -32,14 +32,16 @@ load
     ``scope run_id known_epoch? known_seq known_step`` -> *head* and the lists ``message_seq message_body`` (of the head's
     epoch, those above ``known_seq`` if ``known_epoch`` is that epoch), ``receipt_step receipt_call receipt_seq receipt_stage
     receipt_body`` (step >= ``known_step``, in (step, call, seq) order), ``note_seq note_kind note_body`` (seq > ``seen_seq``),
-    ``item_id item_kind item_body item_digest? item_expires_in_ms? item_answer?`` (of the current suspension, in item_id order)
+    ``item_id item_kind item_body item_digest? item_expires_in_ms? item_answer?
+    item_votes? item_remind_in_ms? item_escalate_in_ms?`` (of the current suspension, in item_id order)
 commit_plain, commit_reserve, commit
     the same commit for ever larger changes. ``rid expected commit_id status phase version epoch last_seq seen_seq body
     due_in_ms? mid_step tokens cost_micros? model_step progress leaves ttl_ms``, ``message_seq message_body``, ``receipt_step
     receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the newest row before) ``journal_body``
     commit_reserve and commit also: ``request_id?`` (None: nothing is reserved) ``reserve_scope`` (keys, deepest first)
     ``reserve_tokens reserve_micros?``, ``settle_id settle_outcome settle_tokens settle_micros?``
-    commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?``,
+    commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?
+    item_remind_in_ms? item_escalate_in_ms?``,
     ``swarm_rid? task_id? task_status?``
     -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget``), ``revision?`` (new, or stored),
     ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
@@ -57,14 +59,17 @@ add_note
     ``scope run_id kind body note_id ttl_ms`` -> ``rid seq`` and *bell*; no row when there is no such run or it is final
     (a ``retry`` may follow ``failed``). A ``note_id`` that is there already: nothing is written, its row comes back.
     ``retry reconcile cancel`` unpark: due now. A task in ``needs_reconciliation`` becomes ready on ``retry reconcile``
-answer_item
-    ``scope run_id item_id answer answer_id ttl_ms`` -> ``stored open_items due`` (bool: the run became due) ``swarm_rid?``
-    (its task became ready) ``rid`` and *bell*; no row when there is no such run. Only open, unexpired items of the current
-    suspension
+answer_items
+    ``scope run_id``, the lists ``item_id answer? votes? votes_before? required expired`` and ``answer_id ttl_ms`` -> ``stored
+    open_items due`` (bool: the run became due) ``swarm_rid?`` (its task became ready) ``rid`` and *bell*; no row when there is
+    no such run. All required ones are stored or nothing is. Only open items of the current suspension that have
+    ``votes_before`` and, if ``expired``, have passed their expiry, otherwise have not; one without ``answer`` takes ``votes``
+    and stays open
 item_answer
-    ``rid item_id`` -> ``answer? answer_id?``
+    ``rid item_id`` -> ``answer? answer_id? votes?``
 open_items
-    ``scope run_id`` -> ``item_id item_kind item_body item_digest item_expires_in_ms item_answer``, unanswered ones only
+    ``scope run_id`` -> ``item_id item_kind item_body item_digest item_expires_in_ms item_answer item_votes item_remind_in_ms
+    item_escalate_in_ms``, unanswered ones only
 bells
     ``rids`` -> *bell* of each that is not final
 sweep

@@ -101,6 +101,8 @@ def _others_parameters(change: Change) -> dict[str, object]:
         "item_body": [item.body for item in change.items],
         "item_digest": [item.digest for item in change.items],
         "item_expires_in_ms": [item.expires_in_ms for item in change.items],
+        "item_remind_in_ms": [item.remind_in_ms for item in change.items],
+        "item_escalate_in_ms": [item.escalate_in_ms for item in change.items],
         "swarm_rid": None if task is None else task.swarm_rid,
         "task_id": None if task is None else task.task_id,
         "task_status": None if task is None else task.status,

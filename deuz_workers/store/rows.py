@@ -65,6 +65,9 @@ def loaded_of(row: Row) -> Loaded:
                 row["item_digest"],
                 row["item_expires_in_ms"],
                 row["item_answer"],
+                row["item_votes"],
+                row["item_remind_in_ms"],
+                row["item_escalate_in_ms"],
             )
         ),
     )
@@ -78,6 +81,9 @@ def item_of(row: Row) -> ItemRow:
         row["item_digest"],
         row["item_expires_in_ms"],
         row["item_answer"],
+        row["item_votes"],
+        row["item_remind_in_ms"],
+        row["item_escalate_in_ms"],
     )
 
 

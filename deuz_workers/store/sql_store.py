@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from deuz_workers.core.change import Bell, Change, Head, ItemRow, NoteKind, Outcome
+from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome
 from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, StoreError, StoreRefusedError, StoreUnavailableError
@@ -205,18 +206,39 @@ class SqlStore(RunStore):
             return Noted(rows[0]["rid"], rows[0]["seq"], bell_of(rows[0])) if rows else None
 
     async def answer_item(self, scope: str, run_id: str, item_id: str, answer: str) -> Answered | None:
-        place = {"scope": scope, "run_id": run_id, "item_id": item_id}
-        given = {"answer": answer, "answer_id": uuid4(), "ttl_ms": self.ring_ms}
-        rows = await self._fetch("answer_item", {**place, **given})
+        return await self.answer_items(scope, run_id, [ItemAnswer(item_id, answer)])
+
+    async def answer_items(self, scope: str, run_id: str, answers: Sequence[ItemAnswer]) -> Answered | None:
+        given = {
+            "scope": scope,
+            "run_id": run_id,
+            "item_id": [one.item_id for one in answers],
+            "answer": [one.answer for one in answers],
+            "votes": [one.votes for one in answers],
+            "votes_before": [one.votes_before for one in answers],
+            "required": [one.required for one in answers],
+            "expired": [one.expired for one in answers],
+            "answer_id": (answer_id := uuid4()),
+            "ttl_ms": self.ring_ms,
+        }
+        rows = await self._fetch("answer_items", given)
         if not rows:
             return None
         [row] = rows
         if row["stored"]:
             return Answered(True, row["open_items"], None, bell_of(row) if row["due"] else None, row["swarm_rid"])
-        winners = await self._fetch("item_answer", {"rid": row["rid"], "item_id": item_id})
-        if winners and winners[0]["answer_id"] == given["answer_id"]:
-            return await self._answered_before(scope, run_id)
-        return Answered(False, row["open_items"], winners[0]["answer"] if winners else None, None, None)
+        refused = Answered(False, row["open_items"], None, None, None)
+        for one in answers:
+            for found in await self._fetch("item_answer", {"rid": row["rid"], "item_id": one.item_id}):
+                if found["answer_id"] == answer_id:
+                    return await self._answered_before(scope, run_id)
+                if (
+                    one.required
+                    and refused.winner is None
+                    and (found["answer"] is not None or found["votes"] != one.votes_before)
+                ):
+                    refused = replace(refused, winner=found["answer"], item_id=one.item_id, votes=found["votes"])
+        return refused
 
     async def open_items(self, scope: str, run_id: str) -> tuple[ItemRow, ...]:
         return tuple(map(item_of, await self._fetch("open_items", {"scope": scope, "run_id": run_id})))

@@ -91,10 +91,11 @@ def _items(tx: Transaction, params: Values, before: Values) -> tuple[int | None,
     if stays:
         current = {"rid": params["rid"], "suspension": before["suspension"]}
         answers = {answer["item_id"]: answer for answer in tx.rows("answered_items", current)}
-    columns = ("item_id", "item_kind", "item_body", "item_digest", "item_expires_in_ms")
+    columns = ("item_id", "item_kind", "item_body", "item_digest")
+    moments = ("item_expires_in_ms", "item_remind_in_ms", "item_escalate_in_ms")
     items = [
         {
-            **dict.fromkeys(("answered_at_ms", "answer_id", "answer")),
+            **dict.fromkeys(("answered_at_ms", "answer_id", "answer", "votes")),
             **answers.get(item_id, {}),
             "rid": params["rid"],
             "suspension": suspension,
@@ -103,9 +104,11 @@ def _items(tx: Transaction, params: Values, before: Values) -> tuple[int | None,
             "body": body,
             "digest": digest,
             "expires_in_ms": expires_in_ms,
+            "remind_in_ms": remind_in_ms,
+            "escalate_in_ms": escalate_in_ms,
             "now_ms": tx.now_ms,
         }
-        for item_id, kind, body, digest, expires_in_ms in _together(params, *columns)
+        for item_id, kind, body, digest, expires_in_ms, remind_in_ms, escalate_in_ms in _together(params, *columns, *moments)
     ]
     return suspension, sum(item["answer"] is None for item in items), items
 

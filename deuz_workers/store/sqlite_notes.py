@@ -31,18 +31,24 @@ def add_note(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     return [{"rid": rid, **bell}]
 
 
-def answer_item(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+def answer_items(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     target = tx.first("answer_target", params)
     if target is None:
         return []
     place = {**params, "rid": target["rid"], "suspension": target["suspension"], "now_ms": tx.now_ms}
-    if tx.first("answer_item", place) is None:
+    columns = ("item_id", "answer", "votes", "votes_before", "required", "expired")
+    given = [{**place, **dict(zip(columns, row, strict=True))} for row in zip(*(params[name] for name in columns), strict=True)]
+    fitting = [one for one in given if tx.first("answerable", one) is not None]
+    if not fitting or any(one["required"] and one not in fitting for one in given):
         return [{**target, "stored": False, "due": False, "swarm_rid": None}]
-    closes = target["open_items"] == 1
+    for one in fitting:
+        tx.run("answer_item", one)
+    closed = sum(one["answer"] is not None for one in fitting)
+    closes = closed == target["open_items"]
     swarm_rid = None
     if closes and target["swarm_rid"] is not None:
         readied = move_task(tx, target["swarm_rid"], target["task_id"], "ready", only_from=("suspended",))
         swarm_rid = target["swarm_rid"] if readied else None
     due = closes and target["parked"] is None and swarm_rid is None
-    tx.run("answer_head", {**place, "wakes": due})
-    return [{**target, "stored": True, "open_items": target["open_items"] - 1, "due": due, "swarm_rid": swarm_rid}]
+    tx.run("answer_head", {**place, "wakes": due, "closed": closed})
+    return [{**target, "stored": True, "open_items": target["open_items"] - closed, "due": due, "swarm_rid": swarm_rid}]

@@ -77,7 +77,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "unclean_ends",
         ),
         **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, touches_many=True),
-        **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_item, sqlite_ledger.set_budget),
+        **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_items, sqlite_ledger.set_budget),
         **_writes(sqlite_sweep.sweep, sqlite_sweep.ripen, "postpone", "put_off"),
         **_writes(sqlite_runs.hasten, sqlite_runs.park, sqlite_runs.record_unclean_end),
         **_writes(sqlite_swarms.fill_slots, sqlite_swarms.settle_swarm),

@@ -8,6 +8,18 @@ from typing import Any
 from deuz_workers.store.sqlite_tasks import move_task
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
+ITEM_COLUMNS = (
+    "item_id",
+    "item_kind",
+    "item_body",
+    "item_digest",
+    "item_expires_in_ms",
+    "item_answer",
+    "item_votes",
+    "item_remind_in_ms",
+    "item_escalate_in_ms",
+)
+
 
 def create(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     """The run, then the tasks of its swarm. A row in the first one's way writes nothing; any other breaks a constraint."""
@@ -111,7 +123,7 @@ def load(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         row |= tx.columns(
             "load_items",
             {"rid": rid, "suspension": row["suspension"], "now_ms": tx.now_ms},
-            ("item_id", "item_kind", "item_body", "item_digest", "item_expires_in_ms", "item_answer"),
+            ITEM_COLUMNS,
         )
         return [row]
     return []

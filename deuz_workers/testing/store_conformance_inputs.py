@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from deuz_workers.core.change import ItemRow
+from deuz_workers.core.change import ItemAnswer, ItemRow
 from deuz_workers.ports.store import RunStore
 from deuz_workers.testing.store_conformance_bench import HOUR_MS, ODD_TEXT, Bench, item
 
 
 class InputConformance:
-    """`add_note`, `answer_item`, `open_items`."""
+    """`add_note`, `answer_items`, `open_items`."""
 
     async def test_a_note_raises_the_wake_and_not_the_revision(self, store: RunStore) -> None:
         """A note gets the next place, makes the run have work and leaves envelope and revision alone."""
@@ -209,3 +209,81 @@ class InputConformance:
             )
             now = await bench.again(head)
             assert now.open_items == len(await store.open_items(bench.scope, head.run_id))
+
+    async def test_a_set_of_answers_is_stored_whole_or_not_at_all(self, store: RunStore) -> None:
+        """With one required item answered before, nothing of the set is stored; what is not required is left out instead."""
+        bench = Bench(store)
+        head = await bench.suspended(await bench.start(), item("a"), item("b"), item("c"))
+        await store.answer_item(bench.scope, head.run_id, "b", "first")
+        refused = await store.answer_items(bench.scope, head.run_id, [ItemAnswer("a", "yes"), ItemAnswer("b", "second")])
+        assert refused is not None
+        assert (refused.stored, refused.open_items, refused.winner, refused.item_id) == (False, 2, "first", "b")
+        assert [row.item_id for row in await store.open_items(bench.scope, head.run_id)] == ["a", "c"]
+        some = [ItemAnswer("a", "yes"), ItemAnswer("b", "second", required=False), ItemAnswer("c", "no", required=False)]
+        stored = await store.answer_items(bench.scope, head.run_id, some)
+        assert stored is not None
+        assert (stored.stored, stored.open_items) == (True, 0)
+        assert stored.bell is not None
+        loaded = await store.load(bench.scope, head.run_id)
+        assert loaded is not None
+        assert {row.item_id: row.answer for row in loaded.items} == {"a": "yes", "b": "first", "c": "no"}
+
+    async def test_of_overlapping_sets_one_is_stored(self, store: RunStore) -> None:
+        """Six sets that share an item, given at once: one is stored whole, the others leave nothing behind."""
+        bench = Bench(store)
+        head = await bench.suspended(await bench.start(), item("shared"), *(item(str(n)) for n in range(6)))
+        sets = [[ItemAnswer("shared", str(n)), ItemAnswer(str(n), "yes")] for n in range(6)]
+        answers = await asyncio.gather(*(store.answer_items(bench.scope, head.run_id, one) for one in sets))
+        [won] = [n for n, answer in enumerate(answers) if answer is not None and answer.stored]
+        loaded = await store.load(bench.scope, head.run_id)
+        assert loaded is not None
+        answered = {row.item_id: row.answer for row in loaded.items if row.answer is not None}
+        assert answered == {"shared": str(won), str(won): "yes"}
+        assert loaded.head.open_items == 5
+
+    async def test_votes_are_counted_one_after_the_other(self, store: RunStore) -> None:
+        """A vote keeps its item open, one that has not seen the votes before it is refused with them, the last answers."""
+        bench = Bench(store)
+        head = await bench.suspended(await bench.start(), item("a"))
+        first = await store.answer_items(bench.scope, head.run_id, [ItemAnswer("a", None, votes="ann")])
+        assert first is not None
+        assert (first.stored, first.open_items, first.bell) == (True, 1, None)
+        blind = await store.answer_items(bench.scope, head.run_id, [ItemAnswer("a", None, votes="bob")])
+        assert blind is not None
+        assert (blind.stored, blind.winner, blind.votes) == (False, None, "ann")
+        assert [row.votes for row in await store.open_items(bench.scope, head.run_id)] == ["ann"]
+        seen = ItemAnswer("a", "yes", votes="ann, bob", votes_before="ann")
+        last = await store.answer_items(bench.scope, head.run_id, [seen])
+        assert last is not None
+        assert (last.stored, last.open_items) == (True, 0)
+        assert last.bell is not None
+        loaded = await store.load(bench.scope, head.run_id)
+        assert loaded is not None
+        assert [(row.answer, row.votes) for row in loaded.items] == [("yes", "ann, bob")]
+
+    async def test_only_an_expired_item_is_closed_as_expired(self, store: RunStore) -> None:
+        """The answer that it expired closes an item whose time has passed, and no other."""
+        bench = Bench(store)
+        head = await bench.suspended(
+            await bench.start(), item("a", expires_in_ms=0), item("b", expires_in_ms=HOUR_MS), item("c")
+        )
+        for alive in ("b", "c"):
+            refused = await store.answer_items(bench.scope, head.run_id, [ItemAnswer(alive, "late", expired=True)])
+            assert refused is not None
+            assert (refused.stored, refused.open_items) == (False, 3)
+        closed = await store.answer_items(bench.scope, head.run_id, [ItemAnswer("a", "late", expired=True)])
+        assert closed is not None
+        assert (closed.stored, closed.open_items, closed.bell) == (True, 2, None)
+
+    async def test_moments_of_an_item_are_kept(self, store: RunStore) -> None:
+        """When somebody is reminded and when it goes to somebody else, by the store's clock, listed and loaded."""
+        bench = Bench(store)
+        given = item("a", expires_in_ms=3 * HOUR_MS, remind_in_ms=HOUR_MS, escalate_in_ms=2 * HOUR_MS)
+        head = await bench.suspended(await bench.start(), given, item("b"))
+        loaded = await store.load(bench.scope, head.run_id)
+        assert loaded is not None
+        for timed, plain in (await store.open_items(bench.scope, head.run_id), loaded.items):
+            assert timed.remind_in_ms is not None
+            assert timed.escalate_in_ms is not None
+            assert HOUR_MS / 2 < timed.remind_in_ms <= HOUR_MS < timed.escalate_in_ms <= 2 * HOUR_MS
+            assert (plain.remind_in_ms, plain.escalate_in_ms) == (None, None)

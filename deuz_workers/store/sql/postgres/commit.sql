@@ -290,7 +290,7 @@ locked as materialized (
 ),
 -- include: fence
 before as materialized (                    -- items of the suspension that goes on, with the answers of now
-    select p.item_id, p.answer, p.answer_id, p.answered_at
+    select p.item_id, p.answer, p.answer_id, p.answered_at, p.votes
     from pending_item p
     where p.rid = %(rid)s::uuid and p.suspension = (select suspension from fenced where status = 'suspended')
       and p.item_id = any (%(item_id)s::text[])
@@ -351,13 +351,16 @@ noted as (
     insert into inbox (rid, seq, kind, body) select w.rid, w.wake_seq, 'child', %(note_body)s::text from woken w
 ),
 items as (
-    insert into pending_item (rid, suspension, item_id, kind, body, digest, expires_at, answer, answer_id, answered_at)
+    insert into pending_item (rid, suspension, item_id, kind, body, digest, expires_at, remind_at, escalate_at,
+                              answer, answer_id, answered_at, votes)
     select o.rid, o.revision, i.item_id, i.kind, i.body, i.digest, c.now + i.expires_in_ms * interval '1 millisecond',
-           b.answer, b.answer_id, b.answered_at
+           c.now + i.remind_in_ms * interval '1 millisecond', c.now + i.escalate_in_ms * interval '1 millisecond',
+           b.answer, b.answer_id, b.answered_at, b.votes
     from own o
     cross join clock c
     cross join unnest(%(item_id)s::text[], %(item_kind)s::text[], %(item_body)s::text[], %(item_digest)s::text[],
-                %(item_expires_in_ms)s::float8[]) as i(item_id, kind, body, digest, expires_in_ms)
+                %(item_expires_in_ms)s::float8[], %(item_remind_in_ms)s::float8[], %(item_escalate_in_ms)s::float8[])
+        as i(item_id, kind, body, digest, expires_in_ms, remind_in_ms, escalate_in_ms)
     left join before b on b.item_id = i.item_id
 ),
 moved as (                                  -- one update over own task and dependents: no row is changed twice

@@ -27,4 +27,7 @@ clock as materialized (
 
 -- part: item_columns
     p.item_id, p.kind as item_kind, p.body as item_body, p.digest as item_digest, p.answer as item_answer,
-    ceil(extract(epoch from p.expires_at - c.now) * 1000)::bigint as item_expires_in_ms
+    p.votes as item_votes,
+    ceil(extract(epoch from p.expires_at - c.now) * 1000)::bigint  as item_expires_in_ms,
+    ceil(extract(epoch from p.remind_at - c.now) * 1000)::bigint   as item_remind_in_ms,
+    ceil(extract(epoch from p.escalate_at - c.now) * 1000)::bigint as item_escalate_in_ms

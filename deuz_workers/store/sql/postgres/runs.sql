@@ -117,7 +117,8 @@ select
     m.message_seq, m.message_body,
     r.receipt_step, r.receipt_call, r.receipt_seq, r.receipt_stage, r.receipt_body,
     n.note_seq, n.note_kind, n.note_body,
-    i.item_id, i.item_kind, i.item_body, i.item_digest, i.item_expires_in_ms, i.item_answer
+    i.item_id, i.item_kind, i.item_body, i.item_digest, i.item_expires_in_ms, i.item_answer,
+    i.item_votes, i.item_remind_in_ms, i.item_escalate_in_ms
 from run h
 cross join clock c
 cross join lateral (
@@ -144,7 +145,9 @@ cross join lateral (
     select coalesce(array_agg(x.item_id), '{}') as item_id, coalesce(array_agg(x.item_kind), '{}') as item_kind,
            coalesce(array_agg(x.item_body), '{}') as item_body, coalesce(array_agg(x.item_digest), '{}') as item_digest,
            coalesce(array_agg(x.item_expires_in_ms), '{}') as item_expires_in_ms,
-           coalesce(array_agg(x.item_answer), '{}') as item_answer
+           coalesce(array_agg(x.item_answer), '{}') as item_answer, coalesce(array_agg(x.item_votes), '{}') as item_votes,
+           coalesce(array_agg(x.item_remind_in_ms), '{}') as item_remind_in_ms,
+           coalesce(array_agg(x.item_escalate_in_ms), '{}') as item_escalate_in_ms
     from (select
 -- include: item_columns
           from pending_item p
@@ -278,9 +281,10 @@ select l.rid, coalesce((select seq from before), (select wake_seq from woken)) a
        l.scope, l.run_id, l.queue, l.revision, l.priority, l.agent
 from locked l;
 
--- name: answer_item
--- One conditional update of the item, after the head and before the task (order of locks). The loser reads the winner with
--- `item_answer`: inside this statement the item may still look unanswered.
+-- name: answer_items
+-- Answers and votes, all of the `required` ones or none; of the others, those whose item is open. Locks the head, then the items,
+-- then the task (order of locks), and decides from the locked rows. `closed`: an item whose answer is given; a vote leaves it open.
+-- The loser reads the winner with `item_answer`, which has a snapshot of its own.
 with
 -- include: clock_and_ttl
 locked as materialized (
@@ -290,18 +294,42 @@ locked as materialized (
     where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text
     for no key update
 ),
+items as materialized (
+    select p.item_id, p.answer, p.votes, p.expires_at
+    from pending_item p
+    where p.rid = (select rid from locked) and p.suspension = (select suspension from locked where suspension > 0)
+      and p.item_id = any (%(item_id)s::text[])
+    order by p.item_id
+    for no key update
+),
+given as materialized (
+    select g.*, coalesce(i.answer is null and i.votes is not distinct from g.votes_before
+                         and coalesce(i.expires_at <= c.now, false) = g.expired and i.item_id is not null, false) as fits
+    from unnest(%(item_id)s::text[], %(answer)s::text[], %(votes)s::text[], %(votes_before)s::text[], %(required)s::boolean[],
+                %(expired)s::boolean[]) as g(item_id, answer, votes, votes_before, required, expired)
+    cross join clock c
+    left join items i on i.item_id = g.item_id
+),
 answered as (
-    update pending_item p set answer = %(answer)s::text, answer_id = %(answer_id)s::uuid, answered_at = c.now
-    from locked l, clock c
-    where p.rid = l.rid and p.item_id = %(item_id)s::text
-      and p.suspension = l.suspension and l.suspension > 0
-      and p.answer is null and (p.expires_at is null or p.expires_at > c.now)
-    returning l.rid, l.open_items = 1 as last, l.parked is null as may_run
+    update pending_item p set
+        answer      = g.answer,
+        votes       = g.votes,
+        answer_id   = %(answer_id)s::uuid,
+        answered_at = case when g.answer is not null then c.now end
+    from given g, locked l, clock c
+    where p.rid = l.rid and p.suspension = l.suspension and p.item_id = g.item_id and g.fits
+      and not exists (select 1 from given x where x.required and not x.fits)
+    returning p.answer is not null as closed
+),
+closing as materialized (
+    select l.rid, a.closed, l.open_items = a.closed as last, l.parked is null as may_run
+    from locked l, (select count(*) as stored, count(*) filter (where closed) as closed from answered) a
+    where a.stored > 0
 ),
 task as materialized (
     select t.swarm_rid, t.task_id from swarm_task t
     where t.swarm_rid = (select swarm_rid from locked) and t.task_id = (select task_id from locked)
-      and t.status = 'suspended' and exists (select 1 from answered where last)
+      and t.status = 'suspended' and exists (select 1 from closing where last)
     for no key update
 ),
 readied as (
@@ -313,21 +341,21 @@ counted as (
 ),
 lowered as (
     update run_head h set
-        open_items = h.open_items - 1,
+        open_items = h.open_items - a.closed,
         due_at     = case when d.due then c.now else h.due_at end,
         sweep_at   = case when d.due and h.parked is null then least(h.sweep_at, c.later) else h.sweep_at end
-    from answered a, clock c, lateral (select a.last and a.may_run and not exists (select 1 from readied) as due) d
-    where h.rid = a.rid
+    from closing a, clock c, lateral (select a.last and a.may_run and not exists (select 1 from readied) as due) d
+    where h.rid = a.rid and a.closed > 0
     returning h.open_items, d.due
 )
-select w.open_items is not null as stored, coalesce(w.open_items, l.open_items) as open_items, coalesce(w.due, false) as due,
-       (select swarm_rid from readied) as swarm_rid,
+select exists (select 1 from closing) as stored, coalesce(w.open_items, l.open_items) as open_items,
+       coalesce(w.due, false) as due, (select swarm_rid from readied) as swarm_rid,
        l.rid, l.scope, l.run_id, l.queue, l.revision, l.priority, l.agent
 from locked l left join lowered w on true;
 
 -- name: item_answer
 -- Of the newest suspension that had it.
-select answer, answer_id from pending_item
+select answer, answer_id, votes from pending_item
 where rid = %(rid)s::uuid and item_id = %(item_id)s::text
 order by suspension desc
 limit 1;

@@ -139,6 +139,9 @@ create table pending_item (
     answer      text,                                      -- null: open. Set once
     answer_id   uuid,
     answered_at timestamptz,
+    votes       text,                                      -- of an item that needs several people, until they are enough
+    remind_at   timestamptz,
+    escalate_at timestamptz,
     primary key (rid, suspension, item_id),
     constraint item_kind_is_known check (kind in ('approval', 'client_tool', 'deferral', 'child_run', 'quarantine'))
 );

@@ -68,12 +68,14 @@ insert into receipt (rid, step, call_id, seq, stage, body) values (:rid, :step, 
 insert into journal (rid, seq, at_ms, body) values (:rid, :seq, :now_ms, :body)
 
 -- name: answered_items
-select item_id, answered_at_ms, answer_id, answer from pending_item
-where rid = :rid and suspension = :suspension and answer is not null
+select item_id, answered_at_ms, answer_id, answer, votes from pending_item
+where rid = :rid and suspension = :suspension and (answer is not null or votes is not null)
 
 -- name: commit_item
-insert into pending_item (rid, suspension, item_id, kind, digest, expires_at_ms, body, answered_at_ms, answer_id, answer)
-values (:rid, :suspension, :item_id, :kind, :digest, :now_ms + :expires_in_ms, :body, :answered_at_ms, :answer_id, :answer)
+insert into pending_item (rid, suspension, item_id, kind, digest, expires_at_ms, remind_at_ms, escalate_at_ms, body,
+    answered_at_ms, answer_id, answer, votes)
+values (:rid, :suspension, :item_id, :kind, :digest, :now_ms + :expires_in_ms, :now_ms + :remind_in_ms, :now_ms + :escalate_in_ms,
+    :body, :answered_at_ms, :answer_id, :answer, :votes)
 
 -- name: settle_own_swarm
 -- The head of a swarm became final.

@@ -41,28 +41,37 @@ select h.rid, h.open_items, h.suspension, h.swarm_rid, h.task_id, h.parked,
 from run_head h
 where h.run_id = :run_id and h.scope = :scope
 
+-- name: answerable
+-- The item, if it is open, has the votes that were seen, and has expired or not as it is taken for.
+select 1 from pending_item
+where rid = :rid and suspension = :suspension and item_id = :item_id and answer is null and votes is :votes_before
+  and coalesce(expires_at_ms <= :now_ms, false) = :expired
+
 -- name: answer_item
--- Open to answered, once.
-update pending_item set answer = :answer, answer_id = :answer_id, answered_at_ms = :now_ms
-where rid = :rid and suspension = :suspension and item_id = :item_id and answer is null
-  and (expires_at_ms is null or expires_at_ms > :now_ms)
-returning 1
+-- Open to answered, once; or a vote more, and still open.
+update pending_item set
+    answer         = :answer,
+    votes          = :votes,
+    answer_id      = :answer_id,
+    answered_at_ms = case when :answer is not null then :now_ms end
+where rid = :rid and suspension = :suspension and item_id = :item_id
 
 -- name: answer_head
--- One open item fewer. `:wakes`: it was the last one, and the run goes on at once.
+-- So many open items fewer. `:wakes`: they were the last, and the run goes on at once.
 update run_head as h set
-    open_items  = h.open_items - 1,
+    open_items  = h.open_items - :closed,
     due_at_ms   = case when :wakes then :now_ms else h.due_at_ms end,
     sweep_at_ms = case when :wakes then min(coalesce(h.sweep_at_ms, :now_ms + :ttl_ms), :now_ms + :ttl_ms) else h.sweep_at_ms end
 where h.rid = :rid
 
 -- name: item_answer
--- The stored answer of the newest item of that name.
-select answer, answer_id from pending_item where rid = :rid and item_id = :item_id order by suspension desc limit 1
+-- Of the newest suspension that had it.
+select answer, answer_id, votes from pending_item where rid = :rid and item_id = :item_id order by suspension desc limit 1
 
 -- name: open_items
 select i.item_id, i.kind as item_kind, i.body as item_body, i.digest as item_digest,
-       i.expires_at_ms - :now_ms as item_expires_in_ms, i.answer as item_answer
+       i.expires_at_ms - :now_ms as item_expires_in_ms, i.answer as item_answer, i.votes as item_votes,
+       i.remind_at_ms - :now_ms as item_remind_in_ms, i.escalate_at_ms - :now_ms as item_escalate_in_ms
 from run_head h join pending_item i on i.rid = h.rid and i.suspension = h.suspension
 where h.run_id = :run_id and h.scope = :scope and i.answer is null
 order by i.item_id

@@ -38,7 +38,8 @@ where rid = :rid and seq > :seen_seq
 order by seq
 
 -- name: load_items
-select item_id, kind, body, digest, expires_at_ms - :now_ms, answer from pending_item
+select item_id, kind, body, digest, expires_at_ms - :now_ms, answer, votes, remind_at_ms - :now_ms, escalate_at_ms - :now_ms
+from pending_item
 where rid = :rid and suspension = :suspension
 order by item_id
 

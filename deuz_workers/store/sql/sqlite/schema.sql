@@ -125,7 +125,7 @@ create table pending_item (
     answered_at_ms integer,
     answer_id     blob,                             -- of the answer, so that one sent again is told from another
     answer        text,                             -- null -> the answer, once
-    body          text    not null,
+    body          text    not null, votes text, remind_at_ms integer, escalate_at_ms integer,
     primary key (rid, suspension, item_id),
     constraint kind_is_known check (kind in ('approval', 'client_tool', 'deferral', 'child_run', 'quarantine')),
     constraint answered_when_there_is_an_answer check ((answer is null) = (answered_at_ms is null))
