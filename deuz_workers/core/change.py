@@ -257,11 +257,13 @@ class Change:
     task: TaskEnding | None = None
     progress: bool = False
     """A reply or an outcome was recorded: `attempts` goes back to 0."""
+    starts: bool = False
+    """A model call or a tool begins when this is saved."""
 
     @property
-    def leaves(self) -> bool:
-        """Suspends or ends the run, which an unseen cancel forbids."""
-        return self.status not in ("queued", "running")
+    def yields(self) -> bool:
+        """Suspends or ends the run or starts an effect, which an unseen cancel forbids: so one of the two came first."""
+        return self.starts or self.status not in ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ class RevisionConflict:
 
 @dataclass(frozen=True, slots=True)
 class CancelPending:
-    """The change would suspend or end the run while a cancel is unseen; nothing was written."""
+    """The change would suspend or end the run, or start an effect, while a cancel is unseen; nothing was written."""
 
     cancel_seq: int
 

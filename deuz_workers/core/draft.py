@@ -29,6 +29,7 @@ class Draft:
         self.reserve: Reserve | None = run.unsaved.reserve
         self.settle: tuple[Settle, ...] = run.unsaved.settle
         self.progress = run.unsaved.progress
+        self.starts = run.unsaved.starts
         self.retry_call_ids = run.retry_call_ids
         self.projected = run.projected
         self.inputs_given = run.inputs_given
@@ -99,6 +100,7 @@ class Draft:
             reserve=self.reserve,
             settle=self.settle,
             progress=self.progress,
+            starts=self.starts,
             any=True,
         )
         return Run(

@@ -131,6 +131,7 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
         draft.receipts = {}
         draft.projected = frozenset()
     draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call)
+    draft.starts = True
     scopes = draft.envelope.scopes
     if scopes:
         draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
@@ -227,6 +228,7 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
             attempt = 1 if before is None else before.attempt + 1
             idempotent = event.idempotent if before is None else before.idempotent
             receipt, name = replace(receipt, attempt=attempt, idempotent=idempotent), "tool.started"
+            draft.starts = True
             detail["attempt"] = attempt
         case CallRejected():
             receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)

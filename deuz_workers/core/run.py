@@ -35,6 +35,7 @@ class Unsaved:
     reserve: Reserve | None = None
     settle: tuple[Settle, ...] = ()
     progress: bool = False
+    starts: bool = False
     any: bool = False
     """Something happened, so there is something to commit."""
 
@@ -153,6 +154,7 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         settle=unsaved.settle,
         task=_task_ending(envelope),
         progress=unsaved.progress,
+        starts=unsaved.starts,
     )
 
 

@@ -36,7 +36,7 @@ class StepOver(Exception):
 
 
 class CancelFirst(Exception):
-    """The commit would have ended or suspended the run while a cancel waits; nothing was written, nothing was folded."""
+    """The commit would end or suspend the run or begin an effect while a cancel waits; nothing was written or folded."""
 
 
 class BudgetRefused(Exception):
@@ -120,7 +120,7 @@ class Committer:
                 case RevisionConflict(revision):
                     raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True, stored=revision)
                 case CancelPending() | BudgetExceeded():
-                    # Only a step that does one thing at a time suspends, ends or reserves, so nothing else was folded in.
+                    # Only a step that does one thing at a time leaves, starts or reserves, so nothing else was folded in.
                     self.run = before
                     self._saved = self._folded
                     raise CancelFirst if isinstance(outcome, CancelPending) else BudgetRefused(outcome)

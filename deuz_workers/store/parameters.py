@@ -55,7 +55,7 @@ def commit_parameters(change: Change, operation: CommitOperation, ttl_ms: int) -
         "model_step": change.model_step,
         "mid_step": change.mid_step,
         "progress": change.progress,
-        "leaves": change.leaves,
+        "yields": change.yields,
         "ttl_ms": ttl_ms,
         "message_seq": [row.seq for row in change.messages],
         "message_body": [row.body for row in change.messages],

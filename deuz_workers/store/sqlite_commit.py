@@ -53,7 +53,7 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 def _refusal(before: Values, params: Values) -> str | None:
     if before["revision"] != params["expected"] or before["parked"] is not None:
         return "conflict"
-    if params["leaves"] and before["cancel_seq"] > params["seen_seq"]:
+    if params["yields"] and before["cancel_seq"] > params["seen_seq"]:
         return "cancel_pending"
     return None
 

@@ -202,6 +202,30 @@ class CommitConformance:
         seen = await bench.applied(await bench.again(head), status=status, due_in_ms=None, seen_seq=1)
         assert not seen.due
 
+    @pytest.mark.parametrize("budgeted", [False, True])
+    async def test_an_unseen_cancel_forbids_starting(self, store: RunStore, budgeted: bool) -> None:
+        """A commit by which an effect begins is refused like one that leaves, with its reservation; one that saw it may."""
+        bench = Bench(store)
+        head = await bench.start()
+        await store.add_note(bench.scope, head.run_id, "cancel", "{}")
+        before = await self._everything(bench, head.run_id)
+        reserve = Reserve("r1", (f"run:{head.rid.hex}",), 10, 10) if budgeted else None
+        refused = await bench.commit(head, starts=True, mid_step=True, reserve=reserve, receipts=(receipt(1, "c1"),))
+        assert refused == CancelPending(1)
+        assert await self._everything(bench, head.run_id) == before
+        await bench.applied(head, starts=True, mid_step=True, reserve=reserve, receipts=(receipt(1, "c1"),), seen_seq=1)
+
+    async def test_a_start_and_a_cancel_come_one_after_the_other(self, store: RunStore) -> None:
+        """Racing with a cancel, a start is refused or reports none: nothing begins behind a cancel."""
+        bench = Bench(store)
+        for _ in range(10):
+            head = await bench.start()
+            outcome, noted = await asyncio.gather(
+                bench.commit(head, starts=True, mid_step=True), store.add_note(bench.scope, head.run_id, "cancel", "{}")
+            )
+            assert noted is not None
+            assert outcome == CancelPending(1) or (isinstance(outcome, Applied) and outcome.cancel_seq == 0)
+
     async def test_a_suspension_and_a_cancel_come_one_after_the_other(self, store: RunStore) -> None:
         """Racing with a cancel, a suspension is refused or the suspended run has work: never neither."""
         bench = Bench(store)

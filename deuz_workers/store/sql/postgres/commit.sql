@@ -7,7 +7,7 @@
 --
 -- Rules of all three
 --  1. Refused as `conflict` unless the stored revision is `expected` and nobody has parked the run since; as `cancel_pending` if
---     it `leaves` (suspends or ends) while a cancel is unseen (cancel_seq > seen_seq).
+--     it `yields` (suspends, ends, or starts an effect) while a cancel is unseen (cancel_seq > seen_seq).
 --  2. New items belong to a new suspension, named by the new revision. A run that stays suspended carries the answers of items of
 --     the same id over; without new items it keeps its suspension. Any other has none.
 --  3. due_at is what the change asks for, never later than the deadline (nor, while queued, than start_before); it is now when
@@ -39,7 +39,7 @@ fenced as materialized (
     where l.rid = %(rid)s::uuid
       and l.revision = %(expected)s::bigint
       and l.parked is null
-      and not (%(leaves)s::boolean and l.cancel_seq > %(seen_seq)s::bigint)
+      and not (%(yields)s::boolean and l.cancel_seq > %(seen_seq)s::bigint)
 ),
 
 -- part: gate

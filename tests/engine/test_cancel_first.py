@@ -1,0 +1,95 @@
+"""A cancel that arrives just before an effect: one of the two comes first, and the effect does not begin behind the cancel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deuz_workers.core.change import Change, Outcome
+from deuz_workers.core.usage import Budget
+from deuz_workers.engine.engine import Engine
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.providers.mock import MockModel
+from deuz_workers.providers.script import Entry, call, calls
+from deuz_workers.store.sql_store import SqlStore
+from deuz_workers.testing.simulation import SCOPE, Process, Simulation
+from deuz_workers.tools.decorator import tool
+
+
+class CancelledBefore:
+    """A store in which somebody cancels the run in the moment before its commit number `at`, the first being 1."""
+
+    def __init__(self, inner: SqlStore, at: int) -> None:
+        self._inner = inner
+        self._at = at
+        self.commits = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, change: Change) -> Outcome:
+        self.commits += 1
+        if self.commits == self._at:
+            assert await self._inner.add_note(SCOPE, "r", "cancel", "{}") is not None
+        return await self._inner.commit(change)
+
+
+class Sender:
+    """An agent that sends two things at once, and what it did."""
+
+    def __init__(self, *, budget: Budget | None = None) -> None:
+        self.asked = 0
+        self.sent: list[int] = []
+        self.budget = budget
+
+        @tool
+        async def send(n: int) -> str:
+            """Send it."""
+            self.sent.append(n)
+            return "sent"
+
+        def answer(request: ModelRequest) -> Entry:
+            self.asked += 1
+            return "done" if len(request.messages) > 1 else calls(call("send", n=1), call("send", n=2))
+
+        agent = AgentDefinition("sender", MockModel.function(answer), tools={"send": send})
+        self.simulation = Simulation({"sender": agent})
+
+    async def step(self, at: int) -> str:
+        """One step of the run `r`, which is cancelled before the commit number `at`; how it ended."""
+        await self.simulation.enqueue("sender", "r", budget=self.budget)
+        process = Process(self.simulation)
+        store: Any = CancelledBefore(self.simulation.store, at)
+        return (await Engine(replace(process.engine.gear, store=store)).step(SCOPE, "r")).end
+
+
+@pytest.mark.parametrize("budget", [None, Budget(tokens=1_000_000)])
+async def test_a_model_call_does_not_begin_behind_a_cancel(budget: Budget | None) -> None:
+    """The commit that would admit it is refused, so nothing is reserved, asked or spent; the run has ended in one step."""
+    sender = Sender(budget=budget)
+    assert await sender.step(at=1) == "ended"
+    run = await sender.simulation.load("r")
+    assert (run.envelope.status, run.envelope.reason) == ("stopped", "aborted")
+    assert (sender.asked, run.envelope.checkpoint.step, run.envelope.unknown_tokens) == (0, 0, 0)
+
+
+async def test_a_tool_does_not_begin_behind_a_cancel() -> None:
+    """The commit of its receipt is refused: no call runs, none has a receipt, and the reply that was paid for is kept."""
+    sender = Sender()
+    assert await sender.step(at=2) == "ended"
+    run = await sender.simulation.load("r")
+    assert (run.envelope.status, run.envelope.reason) == ("stopped", "aborted")
+    assert (sender.asked, sender.sent, dict(run.receipts)) == (1, [], {})
+    assert [part.name for part in run.history[-1].tool_uses] == ["send", "send"]
+
+
+async def test_a_tool_that_began_before_a_cancel_has_its_outcome_saved() -> None:
+    """A cancel between the outcomes of two calls forbids neither commit; the run ends behind them."""
+    sender = Sender()
+    assert await sender.step(at=3) == "ended"
+    run = await sender.simulation.load("r")
+    assert (run.envelope.status, run.envelope.reason, sorted(sender.sent)) == ("stopped", "aborted", [1, 2])
+    assert {receipt.stage for receipt in run.receipts.values()} == {"completed"}
