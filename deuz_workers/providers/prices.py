@@ -48,6 +48,13 @@ class PriceList:
         self._overrides = overrides
         self._clock = clock
 
+    def load(self) -> None:
+        """The tables are in memory: no model call of this process, nor of those forked from it, waits for that.
+
+        It takes a quarter of a second, in which the loop of a process that loads them at its first model call stands still.
+        """
+        self._listed("openai", "none", Usage())
+
     def cost_micros(self, model: str, usage: Usage) -> int | None:
         """Price of `usage`, in millionths of a US dollar; None where no price is known.
 
@@ -60,7 +67,7 @@ class PriceList:
         return self._listed(provider, name, usage) if name else None
 
     def _listed(self, provider: str, name: str, usage: Usage) -> int | None:
-        # Costs a quarter of a second to import, which processes that call no priced model need not pay.
+        # At the first use: producers, and processes that call no priced model, need not pay for it.
         import genai_prices
 
         counted = genai_prices.Usage(

@@ -34,6 +34,7 @@ def run_worker(
     """
     given = {"pool": pool, "concurrency": concurrency, "queues": None if queues is None else tuple(queues)}
     settings = app.settings.model_copy(update={key: value for key, value in given.items() if value is not None})
+    app.prices.load()  # before the fork, so that children share it
     if settings.broker is None:
         return run_plain_worker(app, concurrency=concurrency, queues=queues)
     check_pool(settings.pool)
