@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from deuz_workers.app.settings import Settings
 from deuz_workers.store import migrate
 from tests import servers
 from tests.faults.effect_agents import application
+from tests.faults.effects import Effects, sends_of
 from tests.workers.pool import Pool
 
 POOLS = ("threads", "threads", "prefork")
@@ -78,7 +78,7 @@ def torment(pool: Pool, *, runs: int, turns: int, seed: int, every_s: float = 1.
         figures.seconds = time.monotonic() - began
     finally:
         app.close()
-    _count(pool, {handle.run_id for handle in handles}, turns, figures)
+    _count(pool, runs, turns, figures)
     return figures
 
 
@@ -102,21 +102,14 @@ def _judge(handle: Handle, figures: Figures) -> None:
         figures.broken.append(f"run {handle.run_id} is {result.status}: {result.reason or result.error}")
 
 
-def _count(pool: Pool, runs: set[str], turns: int, figures: Figures) -> None:
-    sent = Counter(pool.lines("send"))
-    figures.sent = sent.total()
-    figures.broken += [f"sent {count} times: {effect}" for effect, count in sent.items() if count > 1]
-    keys: dict[str, set[str]] = defaultdict(set)
-    for line in pool.lines("put"):
-        effect, _, key = line.rpartition(" ")
-        keys[effect].add(key)
-        figures.put += 1
-    figures.put_again = figures.put - len(keys)
-    figures.broken += [f"put under {len(found)} keys: {effect}" for effect, found in keys.items() if len(found) > 1]
-    if figures.completed == len(runs):
-        expected = len(runs) * sum(turn % 3 != 0 for turn in range(1, turns + 1))
-        if figures.sent != expected:
-            figures.broken.append(f"all runs completed with {figures.sent} sends instead of {expected}")
+def _count(pool: Pool, runs: int, turns: int, figures: Figures) -> None:
+    effects = Effects.of(pool)
+    figures.sent, figures.put = effects.sends.total(), effects.puts.total()
+    figures.put_again = figures.put - len(effects.puts)
+    figures.broken += effects.broken()
+    expected = runs * sends_of(turns)
+    if figures.completed == runs and figures.sent != expected:
+        figures.broken.append(f"all runs completed with {figures.sent} sends instead of {expected}")
 
 
 def main() -> int:
