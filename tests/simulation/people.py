@@ -11,6 +11,7 @@ from deuz_workers.core.change import FINAL, Bell, Head, MessageRow
 from deuz_workers.core.codec import encode
 from deuz_workers.core.decide import REDUCE
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
+from deuz_workers.core.lost_commits import WENT_BACKWARDS
 from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.run import Run, read_run
@@ -22,7 +23,10 @@ from tests.simulation.scenarios import Scenario
 from tests.simulation.tools import value_of
 
 SCOPE = "simulation"
-POLL_MS = (150, 900)
+POLLS_MS = ((5, 100), (150, 900), (150, 900))
+"""Between two looks of the person; of some schedules she is quick."""
+EARLY_MS = 2_000
+LATE_POLL_MS = (500, 900)
 
 
 class _OutsideBell:
@@ -43,6 +47,7 @@ class People:
         self._world = world
         self._scenario = scenario
         self._access = Access(world.store, _OutsideBell(world), world.honest_leases, world.clock)
+        self._poll_ms = world.chance.choice(POLLS_MS)
         self.cancelled: set[str] = set()
         """Runs whose cancel was accepted: they have to end as aborted."""
         self.mailed: set[str] = set()
@@ -88,9 +93,11 @@ class People:
 
     async def attend(self) -> None:
         """Look after every run until all have ended, or only wait for what nobody will do."""
+        left = list(self._scenario.run_ids)
         while True:
-            await self._world.clock.sleep_ms(self._world.chance.randint(*POLL_MS))
-            left = [run_id for run_id in self._scenario.run_ids if not await self._look(run_id)]
+            is_early = self._world.clock.monotonic_ms() < EARLY_MS
+            await self._world.clock.sleep_ms(self._world.chance.randint(*self._poll_ms if is_early else LATE_POLL_MS))
+            left = [run_id for run_id in left if not await self._look(run_id)]
             if not left and self._world.fate.quiet and not any(process.is_frozen for process in self._world.processes):
                 return
 
@@ -117,8 +124,9 @@ class People:
             if run_id in self._scenario.poisoned:
                 return True
             self.quarantines[run_id] = self.quarantines.get(run_id, 0) + 1
-            await self.handle(run_id).retry()
+            await self._find_out(run_id)
         elif head.parked is not None:
+            self.parks += 1
             await self._find_out(run_id)
         elif head.status == "suspended" and head.open_items and self._scenario.answers:
             await self._answer(run_id)
@@ -126,6 +134,8 @@ class People:
 
     def _check(self, head: Head) -> None:
         """What holds for a row at any moment."""
+        if head.parked == WENT_BACKWARDS:
+            self._world.complain(f"{head.run_id} is parked because its store went backwards, and it did not")
         has_input = head.wake_seq > head.seen_seq
         if head.status in FINAL and (head.due_in_ms is not None or has_input):
             self._world.complain(f"{head.run_id} has ended and is due")
@@ -147,7 +157,6 @@ class People:
         Sometimes every process is stopped first; then, and only then, an effect that did not begin may be allowed once more.
         """
         world, effects = self._world, self._world.effects
-        self.parks += 1
         stops = not world.fate.quiet and world.chance.random() < 0.3
         if stops:
             for process in list(world.processes):

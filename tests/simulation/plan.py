@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deuz_workers.testing.virtual.faults import Faults
-from tests.simulation.scenarios import KINDS, VARIANTS
+from tests.simulation.scenarios import KINDS, VARIANTS, scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +43,35 @@ PROFILES: Mapping[str, int] = {
 def plan_of(seed: int) -> Plan:
     draw = random.Random(f"plan {seed}")
     profile = draw.choices(list(PROFILES), weights=list(PROFILES.values()))[0]
-    kinds = [kind for kind in KINDS if profile != "calm" or kind not in ("deadline", "retries", "poison", "cancel")]
-    kind = draw.choice(kinds)
+    kind, variant = draw.choice(list(KINDS)), draw.randrange(VARIANTS)
+    while profile == "calm" and scenario(kind, variant).has_timers:
+        kind, variant = draw.choice(list(KINDS)), draw.randrange(VARIANTS)
     until_ms = draw.randint(300, 5_000)
+    slow, slowest_ms = draw.choice(((0.05, 50), (0.3, 100), (0.4, 400)))
     match profile:
         case "calm":
-            faults = Faults(slow=0.1)
+            faults = Faults(slow=slow, slowest_ms=slowest_ms)
         case "lossy store":
-            faults = Faults(lost_answers=0.15, unsent=0.1, until_ms=until_ms)
+            faults = Faults(lost_answers=0.15, unsent=0.1, impatient=False, slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
         case "flushes":
-            faults = Faults(flushes=draw.randint(1, 3), slow=0.2, slowest_ms=400, until_ms=until_ms)
+            faults = Faults(flushes=draw.randint(1, 3), slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
         case "bad bells":
-            faults = Faults(lost_bells=0.4, doubled_bells=0.4, late_bells=0.3, until_ms=until_ms)
+            faults = Faults(
+                lost_bells=0.4, doubled_bells=0.4, late_bells=0.3, slow=slow, slowest_ms=slowest_ms, until_ms=until_ms
+            )
         case "deaths":
-            faults = Faults(deaths=draw.randint(1, 4), until_ms=until_ms)
+            faults = Faults(deaths=draw.randint(1, 4), slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
         case "freezes":
-            faults = Faults(freezes=draw.randint(1, 4), doubled_bells=0.2, until_ms=until_ms)
+            faults = Faults(freezes=draw.randint(1, 4), doubled_bells=0.2, slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
         case "lies":
             faults = Faults(
-                lies=True, deaths=draw.randint(0, 2), doubled_bells=0.5, lost_answers=0.05, slow=0.2, until_ms=until_ms
+                lies=True,
+                deaths=draw.randint(0, 2),
+                doubled_bells=0.5,
+                lost_answers=0.05,
+                slow=slow,
+                slowest_ms=slowest_ms,
+                until_ms=until_ms,
             )
         case _:
             faults = Faults(
@@ -74,11 +84,11 @@ def plan_of(seed: int) -> Plan:
                 lost_answers=0.05,
                 unsent=0.03,
                 lost_lease_answers=0.03,
-                slow=0.1,
-                slowest_ms=300,
+                slow=slow,
+                slowest_ms=slowest_ms,
                 until_ms=until_ms,
                 lost_bells=0.2,
                 doubled_bells=0.2,
                 late_bells=0.1,
             )
-    return Plan(seed, kind, draw.randrange(VARIANTS), profile, faults, sweeps=profile != "calm")
+    return Plan(seed, kind, variant, profile, faults, sweeps=profile != "calm")

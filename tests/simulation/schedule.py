@@ -71,7 +71,7 @@ def calm_forms(kind: str, variant: int) -> Forms:
             forms[run_id] = form_of(await read(world, run_id))
 
     try:
-        world.loop.run(play())
+        world.loop.run(play(), most_turns=50_000)
     finally:
         world.close()
     assert not world.complaints, world.complaints

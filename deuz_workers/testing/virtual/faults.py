@@ -23,8 +23,8 @@ PLACES = (
     *("after sweep", "after postpone", "after block_downstream", "after cancel_tasks"),
 )
 """Moments at which a process may die or freeze, the more often listed the more often drawn."""
-LATEST = 7
-"""Up to so many times a place is passed before it is fatal."""
+LATEST = (1, 3, 12)
+"""Up to so many times a place is passed before it is fatal, one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Faults:
     """Of the store: the operation was applied, and nobody says so."""
     unsent: float = 0.0
     """Of the store: the connection broke before anything was sent."""
+    impatient: bool = True
+    """Some processes give an operation of the store up at its first failure, and leave the rest to the engine."""
     lost_lease_answers: float = 0.0
     lies: bool = False
     """The lease server grants everybody everything."""
@@ -76,7 +78,7 @@ class Fate:
         dooms: tuple[tuple[Doom, int], ...] = (("freeze", self.faults.freezes), ("death", self.faults.deaths))
         for what, many in dooms:
             for _ in range(many):
-                self._due[self.chance.choice(PLACES), self.chance.randint(1, LATEST)] = what
+                self._due[self.chance.choice(PLACES), self.chance.randint(1, self.chance.choice(LATEST))] = what
 
     def at(self, place: str) -> Doom | None:
         """What happens to the process that is here."""

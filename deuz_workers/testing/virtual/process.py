@@ -62,7 +62,11 @@ class VirtualProcess:
         settings = replace(world.settings, alone=role.alone)
         self.heartbeat = Heartbeat(RemoteLeases(self), settings.lease_ttl_ms, world.clock, threaded=False)
         self.gear = Gear(
-            store=ProcessStore(self, ttl_ms=settings.lease_ttl_ms, patience_ms=world.chance.choice((0, 5_000))),
+            store=ProcessStore(
+                self,
+                ttl_ms=settings.lease_ttl_ms,
+                patience_ms=world.chance.choice((0, 5_000) if world.faults.impatient else (5_000,)),
+            ),
             leases=RemoteLeases(self),
             heartbeat=self.heartbeat,
             registry=MortalRegistry(self, world.agents, world.reducers),
@@ -185,12 +189,15 @@ class VirtualProcess:
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def claimed(lease: Lease) -> None:
+    def claimed(self, lease: Lease, *, by_force: bool) -> None:
         _claim.set(lease.owner)
+        if by_force:
+            self.world.forced.add(lease.key)
 
     def told_gone(self, lease: Lease) -> None:
         self._gone.add(lease.owner)
+        if lease.key in self.world.forced:
+            self.world.lost_to_force += 1
 
     def check_may_write(self, change: Change) -> None:
         """Whoever was told that its lease is gone writes nothing more."""

@@ -83,7 +83,7 @@ class RemoteLeases:
             "acquire", lambda: world.lease_server.acquire(key, owner, ttl_ms, revision=revision, force=force)
         )
         if isinstance(claim, Lease):
-            self._process.claimed(claim)
+            self._process.claimed(claim, by_force=force)
         return claim
 
     async def release(self, lease: Lease) -> Released | Gone:

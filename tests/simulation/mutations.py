@@ -1,0 +1,269 @@
+"""Ways to break the worker layer and the engine, each of which a schedule or a named test has to notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ENGINE = "engine/engine.py"
+LOOP = "engine/loop.py"
+COMMITTER = "engine/committer.py"
+SWEEP = "engine/sweep.py"
+HEARTBEAT = "engine/heartbeat.py"
+INPUTS = "engine/inputs.py"
+EVOLVE = "core/evolve.py"
+DECIDE = "core/decide.py"
+LEASES = "leases/table.py"
+STORE = "store/sql_store.py"
+COMMIT = "store/sqlite_commit.py"
+COMMIT_SQL = "store/sql/sqlite/commit.sql"
+SCHEDULE_SQL = "store/sql/sqlite/schedule.sql"
+INPUTS_SQL = "store/sql/sqlite/inputs.sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """In a file of the package, one text that stands there exactly once becomes another."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """What breaks, and how. `tests`: named tests that notice it, where that is not the business of schedules."""
+
+    name: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...] = ()
+
+
+def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(name, (Edit(file, old, new),), tests)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "rings before the lease is given back",
+        (
+            Edit(
+                ENGINE,
+                "            again = await self._release(hold, stop)\n",
+                "            await gear.doorbell.ring(bells)\n            again = await self._release(hold, stop)\n",
+            ),
+            Edit(ENGINE, "        if report.bells:\n", "        if False:\n"),
+        ),
+    ),
+    _mutant(
+        "the mark of who rang meanwhile is dropped",
+        ENGINE,
+        '        if again and end in ("turn",',
+        '        if False and end in ("turn",',
+    ),
+    _mutant(
+        "a claim in vain leaves no mark",
+        LEASES,
+        '                    at.sql.execute("update lease set again = 1 where key = ?", (key,))\n',
+        "",
+    ),
+    _mutant(
+        "a cancel moves the revision",
+        INPUTS_SQL,
+        "    wake_seq    = h.wake_seq + 1,\n",
+        "    wake_seq    = h.wake_seq + 1,\n    revision    = h.revision + (:kind = 'cancel'),\n",
+    ),
+    _mutant("a cancel note is never folded", INPUTS, "                    cancelled = True\n", "                    pass\n"),
+    _mutant(
+        "an ending does not ask for unseen cancels",
+        COMMIT,
+        '    if params["leaves"] and before["cancel_seq"] > params["seen_seq"]:\n',
+        "    if False:\n",
+    ),
+    _mutant(
+        "a note does not bring the sweep",
+        INPUTS_SQL,
+        "        else min(coalesce(h.sweep_at_ms, :now_ms + :ttl_ms), :now_ms + :ttl_ms) end,\n",
+        "        else h.sweep_at_ms end,\n",
+    ),
+    _mutant(
+        "an answer makes nothing due",
+        INPUTS_SQL,
+        "    due_at_ms   = case when :wakes then :now_ms else h.due_at_ms end,\n",
+        "    due_at_ms   = h.due_at_ms,\n",
+    ),
+    _mutant(
+        "a commit whose answer was lost is not recognised",
+        STORE,
+        '                case "conflict" if row["stored_commit_id"] == change.commit_id:\n',
+        '                case "conflict" if False:\n',
+    ),
+    _mutant("a commit ignores the expected revision", COMMIT, 'before["revision"] != params["expected"] or before', "before"),
+    _mutant(
+        "a conflict counts as applied",
+        COMMITTER,
+        "                case RevisionConflict(revision):\n",
+        "                case RevisionConflict():\n                    self._saved, self.stored = covered, after\n"
+        "                case RevisionConflict(revision):\n",
+    ),
+    _mutant(
+        "tools start before their commit is known",
+        LOOP,
+        "            await self._commit(*gated.opening)\n        self.hold.extend(\n",
+        '            __import__("asyncio").ensure_future(self._commit(*gated.opening))\n'
+        '            await __import__("asyncio").sleep(0)\n        self.hold.extend(\n',
+    ),
+    _mutant(
+        "a model call starts before its commit is known",
+        LOOP,
+        "            await self._commit(*call.opening())\n",
+        '            __import__("asyncio").ensure_future(self._commit(*call.opening()))\n'
+        '            await __import__("asyncio").sleep(0)\n',
+    ),
+    _mutant(
+        "a suspension does not look for inputs",
+        COMMIT_SQL,
+        "        when o.wake_seq > :seen_seq or (:suspension is not null and :open_items = 0) then :now_ms\n",
+        "        when (:suspension is not null and :open_items = 0) then :now_ms\n",
+    ),
+    _mutant(
+        "the sweep forgets what a suspended run waits for",
+        COMMIT_SQL,
+        "    sweep_at_ms = case when h.due_at_ms <= :now_ms then :now_ms + :ttl_ms else h.due_at_ms end\n",
+        "    sweep_at_ms = case when h.due_at_ms <= :now_ms then :now_ms + :ttl_ms when h.status = 'suspended' then null"
+        " else h.due_at_ms end\n",
+    ),
+    _mutant(
+        "a back-off forgets when it ends", EVOLVE, "    draft.due_in_ms = event.retry_in_ms\n", "    draft.due_in_ms = None\n"
+    ),
+    _mutant(
+        "a pass of the sweep takes a row out for good",
+        SCHEDULE_SQL,
+        "update run_head set sweep_at_ms = :sweep_at_ms where rid = :rid\n",
+        "update run_head set sweep_at_ms = nullif(:sweep_at_ms, :sweep_at_ms) where rid = :rid\n",
+    ),
+    Mutant(
+        "an unclean end forgets when to look again",
+        (
+            Edit(
+                SCHEDULE_SQL, "    due_at_ms   = case when h.parked is null then next.at_ms end,\n", "    due_at_ms   = null,\n"
+            ),
+            Edit(
+                SCHEDULE_SQL, "    sweep_at_ms = case when h.parked is null then next.at_ms end\n", "    sweep_at_ms = null\n"
+            ),
+        ),
+    ),
+    _mutant(
+        "a young memory is claimed like an old one",
+        LEASES,
+        "            elif not force and at.now_ms - at.born_ms < ttl_ms:\n",
+        "            elif False:\n",
+    ),
+    _mutant(
+        "a call that began behind the look at a young run is taken over",
+        ENGINE,
+        "        if young_ms is not None and head.mid_step:\n",
+        "        if False:\n",
+        "tests/engine/test_young_memory.py",
+    ),
+    _mutant(
+        "a renewal brings a lost lease back to life",
+        LEASES,
+        "            if lease.epoch == at.epoch:\n                return Gone()",
+        "            if False:\n                return Gone()",
+        "tests/leases/test_sqlite.py",
+        "tests/leases/test_conformance.py",
+    ),
+    _mutant(
+        "leases are not renewed",
+        HEARTBEAT,
+        '            vouched = [hold for hold in self.holds if hold.state != "lost" and not self._is_past_limit(hold)]\n',
+        "            vouched = list[Hold]()\n",
+    ),
+    _mutant(
+        "a holder that was told its lease is gone writes on",
+        COMMITTER,
+        "            if not self._may_write():\n",
+        "            if False:\n",
+    ),
+    _mutant(
+        "an outcome is kept back while the lease is only suspected",
+        ENGINE,
+        'lambda: hold.state != "lost", hold.saw',
+        "lambda: hold.may_start, hold.saw",
+        "tests/engine/test_run_leases.py",
+    ),
+    _mutant(
+        "new effects begin under a lease that nobody confirms",
+        LOOP,
+        "        if not self.hold.may_start:\n",
+        "        if False:\n",
+        "tests/engine/test_run_leases.py",
+        "tests/engine/test_heartbeat.py",
+    ),
+    _mutant(
+        "a takeover is not counted",
+        ENGINE,
+        '        if lease.predecessor == "lapsed" or (head.mid_step and not await self._was_recorded(head)):\n',
+        "        if False:\n",
+    ),
+    _mutant(
+        "the start of a model call counts as progress",
+        EVOLVE,
+        '    draft.journal("model.called", step=step, attempt=call.attempt)\n',
+        '    draft.progress = True\n    draft.journal("model.called", step=step, attempt=call.attempt)\n',
+    ),
+    _mutant(
+        "the start of a tool counts as progress",
+        EVOLVE,
+        "    if not isinstance(event, CallStarted):\n        draft.progress = True\n",
+        "    draft.progress = True\n",
+    ),
+    _mutant(
+        "nobody is kept in quarantine",
+        ENGINE,
+        "        if is_poisoned(attempts) and await gear",
+        "        if False and await gear",
+    ),
+    _mutant(
+        "a suspicious run is executed beside others",
+        ENGINE,
+        "        if is_suspicious(attempts) and not alone:\n",
+        "        if False:\n",
+    ),
+    _mutant(
+        "a takeover repeats effects that may not be repeated",
+        DECIDE,
+        "if not receipt.idempotent and receipt.call_id",
+        "if receipt.idempotent is None and receipt.call_id",
+    ),
+    _mutant(
+        "a takeover parks whatever was under way",
+        DECIDE,
+        "    if unknown := unknown_effects(run):\n",
+        "    if (unknown := unknown_effects(run)) or envelope.checkpoint.open_call:\n",
+    ),
+    _mutant(
+        "the slot of an ended task is not filled",
+        ENGINE,
+        "            return\n        bells.extend(await self.gear.store.fill_slots(head.swarm_rid))\n",
+        "            return\n",
+    ),
+    _mutant(
+        "nobody wakes the swarm after its last task",
+        ENGINE,
+        "        if last is not None and last.swarm_open == 0:\n",
+        "        if False:\n",
+    ),
+    _mutant(
+        "the sweep leaves swarms alone",
+        SWEEP,
+        "    for swarm_rid in await gear.store.swarms_needing_attention(batch):\n",
+        "    for swarm_rid in ():\n",
+    ),
+    _mutant(
+        "a parked task keeps its slot",
+        "store/sqlite_runs.py",
+        '            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started)\n',
+        "            pass\n",
+    ),
+)

@@ -1,0 +1,22 @@
+"""The list of ways to break the package is current: `python -m tests.simulation.mutants` can apply all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import deuz_workers
+from tests.simulation.mutants import ROOT
+from tests.simulation.mutations import MUTANTS, Mutant
+
+PACKAGE = Path(deuz_workers.__file__).parent
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_a_mutant_changes_is_there_once(mutant: Mutant) -> None:
+    """Each text stands in its file exactly once, becomes another one, and the tests that are named exist."""
+    for edit in mutant.edits:
+        assert (PACKAGE / edit.file).read_text().count(edit.old) == 1, edit.file
+        assert edit.old != edit.new
+    assert all((ROOT / name.partition("::")[0]).exists() for name in mutant.tests)
