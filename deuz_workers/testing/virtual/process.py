@@ -95,7 +95,7 @@ class VirtualProcess:
     async def _slot(self) -> None:
         while not self.is_draining:
             bell = await self.world.broker.take(self)
-            report = await self.engine.step(bell.scope, bell.run_id, seen=bell.revision)
+            report = await self.engine.step(bell.scope, bell.run_id, seen=bell.revision, at=bell.queue)
             self.world.ended(self, bell, report)
             if report.end == "refused" or (report.end == "unreachable" and bell.revision):
                 await self.world.clock.sleep_ms(REFUSED_PAUSE_MS if report.end == "refused" else UNREACHABLE_PAUSE_MS)
