@@ -74,9 +74,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("a cancel note is never folded", INPUTS, "                    cancelled = True\n", "                    pass\n"),
     _mutant(
-        "an ending does not ask for unseen cancels",
+        "neither an ending nor a start asks for unseen cancels",
         COMMIT,
-        '    if params["leaves"] and before["cancel_seq"] > params["seen_seq"]:\n',
+        '    if params["yields"] and before["cancel_seq"] > params["seen_seq"]:\n',
         "    if False:\n",
     ),
     _mutant(
