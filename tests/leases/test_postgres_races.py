@@ -225,6 +225,23 @@ async def test_a_drain_waits_for_a_release(bench: PostgresBench, race: Race) -> 
     assert signal_of(renew(bench, await claim(bench, "b"))) == ""
 
 
+async def test_a_release_waits_for_a_drain(bench: PostgresBench, race: Race) -> None:
+    """The drain found a holder and is gone with its lease; the next holder does not hear of it."""
+    lease = await claim(bench, "a")
+    held, released = await race(lambda leases: leases.signal(KEY, "drain"), lambda leases: leases.release(lease))
+    assert (held, released) == (True, Released(again=False))
+    assert signal_of(renew(bench, await claim(bench, "b"))) == ""
+
+
+async def test_a_takeover_waits_for_the_release_of_the_dead(bench: PostgresBench, race: Race) -> None:
+    """A holder that comes back and gives a lapsed lease back before the claim: the key has no predecessor any more."""
+    old = await lapsed(bench, "a")
+    released, new = await race(lambda leases: leases.release(old), lambda leases: leases.acquire(KEY, "b", LONG_MS))
+    assert released == Released(again=False)
+    assert isinstance(new, Lease)
+    assert (new.predecessor, new.token > old.token) == ("none", True)
+
+
 async def test_two_sessions_begin_one_memory(bench: PostgresBench, race: Race) -> None:
     """The second waits for the first one's epoch and claims under it."""
     await bench.forget()
