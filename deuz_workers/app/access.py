@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.names import run_lease_key
-from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError
+from deuz_workers.engine.ring import ring_or_ripen
+from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError, StoreUnavailableError
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell
 from deuz_workers.ports.store import RunStore
@@ -36,10 +38,12 @@ class Access:
         return head
 
     async def ring(self, bells: Iterable[Bell | None]) -> None:
-        """Make workers look, as far as they can be reached; the sweep finds the rest."""
-        given = [bell for bell in bells if bell is not None]
-        if given:
-            await self.doorbell.ring(given)
+        """Make workers look, as far as they can be reached and have room; the sweep finds the rest.
+
+        Whoever calls has stored why, so a store that is away now costs time only.
+        """
+        with contextlib.suppress(StoreUnavailableError):
+            await ring_or_ripen(self.store, self.doorbell, [bell for bell in bells if bell is not None])
 
     async def point_at_cancel(self, scope: str, run_id: str) -> None:
         """Tell the holder of the run, if there is one, that its inbox holds a cancel."""

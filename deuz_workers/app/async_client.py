@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
 
 
+LOOK_AGAIN_MS = 5_000
+"""After a new run was rung for, in case that its producer died before, or that the doorbell got lost."""
+
+
 class AsyncClient:
     """Clients hold no connection of their own and may be used from any loop of the process."""
 
@@ -217,10 +221,15 @@ class AsyncClient:
         return self.swarm_handle(created.run_id, created.scope)
 
     async def _create(self, asked: NewRun, options: Options, connection: Any) -> AsyncHandle:
-        created = await self._access.store.create(asked, connection=connection)
+        may_ring = connection is None and asked.start is None
+        rings = may_ring and await self._access.doorbell.has_room(asked.queue)
+        ring_in_ms = LOOK_AGAIN_MS if rings else 0
+        created = await self._access.store.create(asked, ring_in_ms=ring_in_ms, connection=connection)
         check_created(asked, created, options)
-        if created.created and connection is None and asked.start is None:
-            await self._access.ring([bell_of(asked)])
+        if created.created and rings:
+            await self._access.doorbell.ring([bell_of(asked)])
+        elif created.created and may_ring:
+            await self._app.doorbell.ring_here([bell_of(asked)])
         return self.handle(created.run_id, created.scope)
 
 

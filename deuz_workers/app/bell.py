@@ -60,6 +60,14 @@ class SilentBell:
     async def ring(self, bells: Sequence[Bell]) -> None:
         """Nothing happens."""
 
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        """Nothing is left over: without a broker the sweep looks at once for what became due (`SqlStore.ring_ms`)."""
+        return ()
+
+    async def has_room(self, queue: str) -> bool:
+        """Nobody rings."""
+        return False
+
     async def waiting(self, queue: str) -> int | None:
         """None: there is no broker."""
         return None
@@ -84,9 +92,14 @@ class BrokerBell:
     Never raises: a broker that cannot be reached is logged as `bell_lost`, and the sweep rings again.
     """
 
-    def __init__(self, url: str, ids: Ids, clock: Clock, marks: Marks) -> None:
-        """`url` as Celery spells it. `marks` signs the revisions that the bells carry."""
+    def __init__(self, url: str, ids: Ids, clock: Clock, marks: Marks, window: int = 64) -> None:
+        """`url` as Celery spells it. `marks` signs the revisions that the bells carry.
+
+        `window`: doorbells that a queue holds before others are left to the sweep, which lets it hold more where they are
+        taken fast (`core.window`). Between two that ask at once there is no order, so it is met but for their number.
+        """
         self._url = url
+        self._window = window
         self._marks = marks
         self._ids = ids
         self._clock = clock
@@ -97,6 +110,25 @@ class BrokerBell:
         if bells:
             process = self._process()
             await asyncio.get_running_loop().run_in_executor(process.thread, self._publish, process, tuple(bells))
+
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        """Publish as many as fit into the windows of their queues; returns the others, all where the broker is away."""
+        room = {queue: self._window - await self._depth(queue) for queue in {bell.queue for bell in bells}}
+        rung: list[Bell] = []
+        left: list[Bell] = []
+        for bell in bells:
+            (rung if room[bell.queue] > 0 else left).append(bell)
+            room[bell.queue] -= 1
+        await self.ring(rung)
+        return tuple(left)
+
+    async def has_room(self, queue: str) -> bool:
+        """The queue is shorter than its window; False where the broker is away."""
+        return await self._depth(queue) < self._window
+
+    async def _depth(self, queue: str) -> int:
+        waiting = await self.waiting(queue)
+        return self._window if waiting is None else waiting
 
     async def waiting(self, queue: str) -> int | None:
         """Doorbells that nobody has taken from `queue` yet; None: the broker cannot be reached."""
@@ -142,6 +174,8 @@ class BrokerBell:
     def _count(self, process: _Process, queue: str) -> int | None:
         from kombu.exceptions import ChannelError
 
+        if self._clock.monotonic_ms() < process.away_until_ms:
+            return None
         for _ in range(2):  # the second time on a new connection
             try:
                 producer = process.producer or self._connect(process)
@@ -151,6 +185,7 @@ class BrokerBell:
                 return 0
             except Exception:  # noqa: BLE001 - see `_publish`
                 self._disconnect(process)
+        process.away_until_ms = self._clock.monotonic_ms() + AWAY_MS
         return None
 
     def _delete(self, process: _Process, queue: str) -> None:
@@ -226,5 +261,5 @@ class BrokerBell:
             connection.release()
 
 
-def bell_of(broker_url: str | None, ids: Ids, marks: Marks) -> BrokerBell | SilentBell:
-    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids, SystemClock(), marks)
+def bell_of(broker_url: str | None, ids: Ids, marks: Marks, window: int) -> BrokerBell | SilentBell:
+    return SilentBell() if broker_url is None else BrokerBell(broker_url, ids, SystemClock(), marks, window)

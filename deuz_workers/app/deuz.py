@@ -211,7 +211,7 @@ class Deuz:
     @cached_property
     def doorbell(self) -> AppDoorbell:
         """Rings the drivers in this process and the workers of this application; usable from any loop."""
-        return AppDoorbell(bell_of(self.settings.broker, self.ids, marks_of(self.settings, "bell")))
+        return AppDoorbell(bell_of(self.settings.broker, self.ids, marks_of(self.settings, "bell"), self.settings.least_window))
 
     @cached_property
     def build(self) -> Build:

@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     drain_grace_ms: int = Field(120_000, ge=0)
     sweep_interval_ms: Ms = 1_000
     sweep_batch: int = Field(500, ge=1)
+    """Most doorbells that a window grows to."""
+    window: int = Field(0, ge=0)
+    """Doorbells that a queue holds while more runs wait; 0: `concurrency`, and more while they are taken fast."""
     enqueue: Literal["shut", "signed", "unsigned"] = "signed"
     """Which messages `deuz.enqueue` workers accept: none, those signed with one of `producer_keys`, or any, in which case
     whoever can write to the broker can start runs."""
@@ -157,6 +160,16 @@ class Settings(BaseSettings):
         if self.database_url.endswith(":memory:"):
             return "memory://"
         return f"{self.database_url}.leases"
+
+    @property
+    def least_window(self) -> int:
+        """Doorbells that a queue holds before others are left to the sweep."""
+        return self.window or self.concurrency
+
+    @property
+    def most_window(self) -> int:
+        """Up to so many where they are taken fast."""
+        return self.window or max(self.concurrency, self.sweep_batch)
 
     @property
     def engine(self) -> EngineSettings:

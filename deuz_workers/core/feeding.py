@@ -21,7 +21,7 @@ class Waiting:
     priority: int
     since_ms: int
     running: int
-    """Runs of the same key that are at work."""
+    """Runs of the same key that are at work, or were rung for and have not begun."""
 
 
 def choose(waiting: Iterable[Waiting], room: int, spare: int = 0) -> list[bytes]:

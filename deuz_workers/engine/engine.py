@@ -22,6 +22,7 @@ from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.loop import Loop, LoopEnd
+from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import is_end_of
 from deuz_workers.errors import (
@@ -114,9 +115,16 @@ class Engine:
             return StepReport("unreachable", error=error)
         if shared_queue(at) != at and not self._draining:
             report = replace(report, bells=tuple(_stays(bell, run_id, at) for bell in report.bells))
-        if report.bells:
-            await self.gear.doorbell.ring(report.bells)
+        await self._ring(scope, run_id, report.bells)
         return report
+
+    async def _ring(self, scope: str, run_id: str, bells: tuple[Bell, ...]) -> None:
+        """The run's own doorbell takes the place of the one that this step was; others need room in their queues."""
+        own = [bell for bell in bells if (bell.scope, bell.run_id) == (scope, run_id)]
+        if own:
+            await self.gear.doorbell.ring(own)
+        with contextlib.suppress(StoreUnavailableError):
+            await ring_or_ripen(self.gear.store, self.gear.doorbell, [bell for bell in bells if bell not in own])
 
     async def _step(self, scope: str, run_id: str, seen: int, alone: bool) -> StepReport:
         gear = self.gear

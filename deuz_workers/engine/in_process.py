@@ -55,6 +55,15 @@ class LocalDoorbell:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.put, heard)
 
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        """They are rung: what waits in memory costs nothing."""
+        await self.ring(bells)
+        return ()
+
+    async def has_room(self, queue: str) -> bool:
+        """It hears its own queues."""
+        return self._queues is None or queue in self._queues
+
     def _hears(self, bell: Bell) -> bool:
         return self._queues is None or bell.queue in self._queues or (bell.scope, swarm_run_id(bell.run_id)) in self.expected
 

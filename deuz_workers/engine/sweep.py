@@ -13,29 +13,35 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 """Rows that one pass takes; one publish costs 0.7 ms, so a full pass takes a third of a second."""
+CHUNK = 32
+"""Doorbells that are handed over at a time: those of steps go in between."""
 
 
-async def sweep_pass(gear: Gear, queues: Sequence[str] | None = None, *, batch: int = BATCH) -> tuple[Bell, ...]:
-    """Ring every run whose time has come, fill slots that a death left empty; returns what was rung.
+async def sweep_pass(
+    gear: Gear, queues: Sequence[str] | None = None, *, batch: int = BATCH, spare: int = 0
+) -> tuple[Bell, ...]:
+    """Ring up to `batch` runs whose time has come, fill slots that a death left empty; returns what was rung.
 
-    A run whose lease is alive is not rung but looked at again when that expires.
+    A run whose lease is alive is not rung but looked at again when that expires. `spare`: places beyond `batch`, see
+    `RunStore.sweep`.
     """
     ttl_ms = gear.settings.lease_ttl_ms
     bells: list[Bell] = []
-    for bell in await gear.store.sweep(limit=batch, ttl_ms=ttl_ms, queues=queues, from_shard=_any_shard(gear)):
+    for bell in await gear.store.sweep(limit=batch, spare=spare, ttl_ms=ttl_ms, queues=queues, from_shard=_any_shard(gear)):
         ms_left = await _held_ms(gear, bell)
         if ms_left > 0:
             await gear.store.postpone(bell.scope, bell.run_id, ms_left)
         else:
             bells.append(bell)
-    for swarm_rid in await gear.store.swarms_needing_attention(batch):
+    for swarm_rid in await gear.store.swarms_needing_attention(BATCH):
         bells.extend(await gear.store.fill_slots(swarm_rid))
         settled = await gear.store.settle_swarm(swarm_rid)
         if settled is not None:
             bells.append(settled)
     if bells:
         log.info("sweep_rang runs=%d", len(bells))
-        await gear.doorbell.ring(bells)
+    for first in range(0, len(bells), CHUNK):
+        await gear.doorbell.ring(bells[first : first + CHUNK])
     return tuple(bells)
 
 

@@ -41,6 +41,14 @@ class Doorbell(Protocol):
         """Ask for a look at these runs. Best effort: an unreachable broker is logged, the sweep rings again."""
         ...
 
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        """The same while their queues have room; those for which nobody was rung, to be left to the sweep."""
+        ...
+
+    async def has_room(self, queue: str) -> bool:
+        """The queue holds fewer doorbells than its window, so whoever makes a run rings for it."""
+        ...
+
 
 class LiveSink(Protocol):
     def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:

@@ -352,10 +352,10 @@ class RunStore(Protocol):
     ) -> tuple[Bell, ...]:
         """Take rows whose `sweep_at` has passed and move them `ttl_ms` on; one caller gets a row, others skip it.
 
-        First runs that have begun, then the others by priority, fewest running runs of the scope, age: `limit` in all, and
-        for up to `spare` scopes of which nothing runs one more each. `from_shard` (0 to 255): where a pass that cannot look
-        through all scopes begins. A suspicious run is of the quarantine queue of its queue (`core.unclean_ends`), here and
-        in its bell.
+        First runs that have begun, then the others by priority, fewest runs of the scope at work or rung for, age: `limit` in
+        all, and for up to `spare` scopes of which there are none one more each. `from_shard` (0 to 255): where a pass that
+        cannot look through all scopes begins. A suspicious run is of the quarantine queue of its queue
+        (`core.unclean_ends`), here and in its bell.
         """
         ...
 

@@ -73,11 +73,11 @@ open_items
 bells
     ``rids`` -> *bell* of each that is not final
 sweep
-    ``limit spare ttl_ms queues? from_shard scopes ripen suspicious suffix`` -> *bell* of rows that have work: begun ones,
-    oldest first, up to ``limit + spare``; then others as `core.feeding` chooses among the first rows of up to ``scopes``
+    ``limit spare ttl_ms queues? from_shard suspicious suffix`` -> *bell* of rows that have work: begun ones,
+    oldest first, up to ``limit + spare``; then others as `core.feeding` chooses among the first rows of up to 256
     scopes, for what ``limit`` leaves and ``spare``. ``sweep_at = now + ttl``; a row without work gets its due_at instead and
     is not returned. Of a row with ``attempts >= suspicious`` the queue ends with ``suffix``, there and in ``queues``. Where
-    there is a column `ripe`, at most ``ripen`` others that have come due become so
+    there is a column `ripe`, at most 200 others that have come due become so
 ripen
     ``scope run_id`` (lists) ``suspicious`` -> no rows. Those with a sweep_at are swept now
 postpone

@@ -57,11 +57,6 @@ from deuz_workers.store.rows import (
 PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
 
-SCOPES_PER_PASS = 256
-"""Scopes that one pass of the sweep looks through: some 0.02 ms each."""
-RIPEN_PER_PASS = 400
-"""Runs that a pass makes ripe, at 0.1 ms each, when more come due at one moment than get a place."""
-
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
 _READS = frozenset(
     (
@@ -252,8 +247,6 @@ class SqlStore(RunStore):
             "ttl_ms": ttl_ms,
             "queues": None if queues is None else list(queues),
             "from_shard": from_shard,
-            "scopes": SCOPES_PER_PASS,
-            "ripen": RIPEN_PER_PASS,
             "suspicious": SUSPICIOUS_ENDS,
             "suffix": SUFFIX,
         }

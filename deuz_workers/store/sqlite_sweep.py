@@ -10,6 +10,8 @@ from deuz_workers.core.feeding import Waiting, choose
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
 LAST_SHARD = 1 << 15
+SCOPES = 256
+"""Scopes that one pass looks through: some 0.02 ms each."""
 
 
 def sweep(tx: Transaction, params: Values) -> list[dict[str, Any]]:
@@ -45,7 +47,7 @@ def sweep(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 
 
 def _waiting(tx: Transaction, params: Values, asked: Values) -> Iterator[dict[str, Any]]:
-    """The first rows of up to `scopes` scopes, begun at the shard `from_shard`."""
+    """The first rows of up to `SCOPES` scopes, begun at the shard `from_shard`."""
     scopes = list(_scopes(tx, params))
     limit = max(8, 2 * params["limit"] // max(1, len(scopes)))
     for place in scopes:
@@ -53,7 +55,7 @@ def _waiting(tx: Transaction, params: Values, asked: Values) -> Iterator[dict[st
 
 
 def _scopes(tx: Transaction, params: Values) -> Iterator[dict[str, Any]]:
-    left, first = params["scopes"], params["from_shard"]
+    left, first = SCOPES, params["from_shard"]
     if params["queues"] is None:
         parts = [("", -1, None, LAST_SHARD)]
     else:

@@ -285,6 +285,12 @@ class _Nobody:
     async def ring(self, bells: Sequence[Bell]) -> None:
         return None
 
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        return ()
+
+    async def has_room(self, queue: str) -> bool:
+        return True
+
     def cost_micros(self, model: str, usage: Usage) -> int | None:
         return None
 

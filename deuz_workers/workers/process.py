@@ -122,7 +122,8 @@ class WorkerProcess:
             self._queues,
             self.app.doorbell.waiting,
             interval_ms=settings.sweep_interval_ms,
-            window=settings.sweep_batch,
+            window=settings.least_window,
+            most=settings.most_window,
             on_suspicious=None if self._companion is None else self._companion.ensure,
         )
         self._duties = [

@@ -90,8 +90,16 @@ def test_a_forked_child_rings_over_its_own_connection(redis_url: str, broker_url
 
 def test_without_a_broker_nobody_is_rung() -> None:
     """And queues have the same names on both sides of the prefix."""
-    assert isinstance(bell_of(None, SystemIds(), Marks(None, "bell")), SilentBell)
+    assert isinstance(bell_of(None, SystemIds(), Marks(None, "bell"), 1), SilentBell)
     assert local_queue(broker_queue("slow")) == "slow"
+
+
+async def test_a_broker_that_is_away_leaves_everything_to_the_sweep() -> None:
+    """Its queues have no room, and what was offered comes back."""
+    bell = BrokerBell("redis://127.0.0.1:1/0", SystemIds(), FakeClock(), Marks(None, "bell"))
+    assert await bell.offer([BELL]) == (BELL,)
+    assert not await bell.has_room(BELL.queue)
+    bell.close()
 
 
 async def test_drivers_of_the_process_hear_what_the_broker_hears() -> None:

@@ -379,10 +379,11 @@ where rid = any (%(rids)s::uuid[]) and status not in ('completed', 'stopped', 'f
 
 -- name: sweep
 -- Takes rows that nobody else is taking: first runs that have begun and whose doorbell was lost or whose time has come, oldest
--- first; then the ripe ones of every scope, by priority, fewest running runs of the scope, begun ones first, age. A scope of
--- which nothing runs gets one place although `limit` is used up, of `spare` such places. What has come due without having begun
+-- first; then the ripe ones of every scope, by priority, fewest runs of the scope that run or were rung for, begun ones first,
+-- age. A scope of which there are none gets one place although `limit` is used up, of `spare` such places. What has come due without having begun
 -- and gets no place becomes ripe; from then on it costs a pass nothing until its turn comes. A row that has no work goes back to
--- its due_at. A run whose steps ended unclean `suspicious` times in a row belongs to the quarantine queue of its queue, and is
+-- its due_at. Limits are numbers wherever an index is to give the order: of a parameter the planner believes that it asks for a
+-- tenth of the table, and sorts it all. A run whose steps ended unclean `suspicious` times in a row belongs to the quarantine queue of its queue, and is
 -- never ripe. Scopes are looked through by shard from `from_shard` on, since of very many a pass sees some.
 with recursive
 -- include: clock_and_ttl
@@ -415,49 +416,75 @@ keys(queue, shard, scope, part) as (
     ) f
     where k.part = 2 or (f.queue = k.queue and (k.part = 0 or f.shard < %(from_shard)s::smallint))
 ),
-scopes as materialized (select queue, shard, scope from keys limit %(scopes)s::bigint),
+scopes as materialized (select queue, shard, scope from keys limit 256),
 begun as materialized (
-    select h.rid
-    from run_head h
-    where h.sweep_at <= (select now from clock) and h.sweep_at is not null and not h.ripe and h.status <> 'queued'
-      and (%(queues)s::text[] is null
-           or h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end = any (%(queues)s::text[]))
-    order by h.sweep_at
+    select b.rid
+    from (
+        select h.rid
+        from run_head h
+        where h.sweep_at <= (select now from clock) and h.sweep_at is not null and not h.ripe and h.status <> 'queued'
+          and (%(queues)s::text[] is null
+               or h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end
+                  = any (%(queues)s::text[]))
+        order by h.sweep_at
+        limit 1000
+    ) b
     limit %(limit)s::bigint + %(spare)s::bigint
 ),
 started as materialized (
-    select h.rid, h.queue, h.scope, h.priority, h.sweep_at, h.attempts >= %(suspicious)s::integer as alone,
+    select h.rid, h.queue, h.shard, h.scope, h.priority, h.sweep_at, h.attempts >= %(suspicious)s::integer as alone,
            h.queue || case when h.attempts >= %(suspicious)s::integer then %(suffix)s::text else '' end as own_queue
     from run_head h
     where h.sweep_at <= (select now from clock) and h.sweep_at is not null and not h.ripe and h.status = 'queued'
     order by h.sweep_at
-    limit %(ripen)s::bigint
+    limit 200
+),
+rung as materialized (                      -- doorbells that nobody has taken yet, as far as they are few
+    select r.queue, r.scope, count(*) as count
+    from (
+        select h.queue, h.scope, h.due_at from run_head h
+        where h.sweep_at > (select now from clock) and h.sweep_at <= (select later from clock)
+          and h.sweep_at is not null and not h.ripe and h.status = 'queued'
+        order by h.sweep_at
+        limit 1000
+    ) r
+    where r.due_at <= (select now from clock)
+    group by r.queue, r.scope
+),
+loads as materialized (                     -- how much of each scope runs, or was rung for
+    select u.queue, u.shard, u.scope, coalesce(g.count, 0) + (
+               select count(*) from (
+                   select 1 from run_head r where r.queue = u.queue and r.scope = u.scope and r.status = 'running' limit 1000) x
+           ) as running
+    from (select queue, shard, scope from scopes
+          union
+          select queue, shard, scope from started) u
+    left join rung g on g.queue = u.queue and g.scope = u.scope
 ),
 waiting as materialized (
-    select r.rid, s.queue, s.scope, r.priority, r.has_begun, r.sweep_at
-    from scopes s cross join lateral (
-        select h.rid, h.priority, h.status <> 'queued' as has_begun, h.sweep_at
-        from run_head h
-        where h.ripe and h.queue = s.queue and h.shard = s.shard and h.scope = s.scope
-          and h.sweep_at <= (select now from clock)
-        order by -h.priority, h.status = 'queued', h.sweep_at
+    select r.rid, l.queue, l.scope, l.running, r.priority, r.has_begun, r.sweep_at
+    from loads l cross join lateral (
+        select o.rid, o.priority, o.has_begun, o.sweep_at
+        from (
+            select h.rid, h.priority, h.status <> 'queued' as has_begun, h.sweep_at
+            from run_head h
+            where h.ripe and h.queue = l.queue and h.shard = l.shard and h.scope = l.scope
+              and h.sweep_at <= (select now from clock)
+            order by -h.priority, h.status = 'queued', h.sweep_at
+            limit 1000
+        ) o
         limit (select greatest(8, 2 * %(limit)s::bigint / greatest(1, count(*))) from scopes)
     ) r
+    where %(queues)s::text[] is null or l.queue = any (%(queues)s::text[])
     union all
-    select t.rid, t.queue, t.scope, t.priority, false, t.sweep_at
-    from started t
+    select t.rid, t.queue, t.scope, l.running, t.priority, false, t.sweep_at
+    from started t join loads l on l.queue = t.queue and l.scope = t.scope
     where not t.alone and (%(queues)s::text[] is null or t.queue = any (%(queues)s::text[]))
 ),
 ranked as (
-    select w.rid, w.priority, w.has_begun, w.sweep_at, n.running,
+    select w.rid, w.priority, w.has_begun, w.sweep_at, w.running,
            row_number() over (partition by w.queue, w.scope order by w.priority desc, w.has_begun desc, w.sweep_at, w.rid) as nth
-    from waiting w join (
-        select u.queue, u.scope, (
-            select count(*) from (
-                select 1 from run_head r where r.queue = u.queue and r.scope = u.scope and r.status = 'running' limit 1000) x
-        ) as running
-        from (select distinct queue, scope from waiting) u
-    ) n on n.queue = w.queue and n.scope = w.scope
+    from waiting w
 ),
 placed as (
     select r.rid, r.running + r.nth = 1 as is_first,

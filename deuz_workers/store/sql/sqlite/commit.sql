@@ -47,7 +47,7 @@ returning revision, wake_seq, cancel_seq, coalesce(due_at_ms <= :now_ms, 0) as d
 
 -- name: commit_status_at
 -- Only when the status moves. SQLite writes the index of every column that is set, changed or not: two of six pages of a commit.
-update run_head set status_at_ms = :now_ms where rid = :rid
+update run_head set status_at_ms = :now_ms, begun = 1 where rid = :rid
 
 -- name: commit_sweep_at
 -- After `commit_head`. Most commits of a run at work find it where it may stay, and so touch no index.

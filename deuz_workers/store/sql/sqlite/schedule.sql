@@ -4,13 +4,13 @@
     h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0) or h.wake_seq > h.seen_seq)
 
 -- name: sweep_begun
--- Runs that have begun, or that have to be executed alone, and whose time has come, oldest first.
+-- Runs that have begun and whose time has come, oldest first.
 select h.rid, h.due_at_ms,
 -- include: has_work
     as has_work,
     h.scope, h.run_id, h.queue || iif(h.attempts >= :suspicious, :suffix, '') as queue, h.revision, h.priority, h.agent
 from run_head h
-where h.sweep_at_ms <= :now_ms and (h.status <> 'queued' or h.attempts >= :suspicious)
+where h.sweep_at_ms <= :now_ms and h.begun
   and (:queues is null or h.queue || iif(h.attempts >= :suspicious, :suffix, '') in (select value from json_each(:queues)))
 order by h.sweep_at_ms
 limit :limit
@@ -30,14 +30,15 @@ select h.rid, h.due_at_ms,
     h.sweep_at_ms, h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
 from run_head h
 where h.queue = :queue and h.shard = :shard and h.scope = :scope and h.sweep_at_ms <= :now_ms
-  and h.status = 'queued' and h.attempts < :suspicious
-order by h.priority desc, h.sweep_at_ms, h.rid
+  and not h.begun
+order by h.priority desc, h.sweep_at_ms
 limit :limit
 
 -- name: sweep_running
--- How many runs of each scope are at work: their rows are looked at within a TTL.
+-- How many runs of each scope are at work, or were rung for and have not begun: their rows are looked at within a TTL.
 select h.queue, h.scope, count(*) as running from run_head h
-where h.sweep_at_ms > :now_ms and h.sweep_at_ms <= :now_ms + :ttl_ms and h.status = 'running'
+where h.sweep_at_ms > :now_ms and h.sweep_at_ms <= :now_ms + :ttl_ms
+  and (h.status = 'running' or (h.status = 'queued' and h.due_at_ms <= :now_ms))
 group by h.queue, h.scope
 
 -- name: sweep_on
@@ -74,6 +75,7 @@ returning rid
 -- A deadline still to come bounds the back-off; one that passed does not, so that a run that kills its workers keeps its distance.
 update run_head as h set
     attempts    = h.attempts + 1,
+    begun       = 1,
     due_at_ms   = case when h.parked is null then next.at_ms end,
     sweep_at_ms = case when h.parked is null then next.at_ms end
 from (

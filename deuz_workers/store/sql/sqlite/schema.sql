@@ -43,7 +43,7 @@ create table run_head (
     status_at_ms      integer not null,             -- moved with status only
     idem_key          text,
     input_digest      text    not null,
-    body              text    not null, misses integer not null default 0,
+    body              text    not null, misses integer not null default 0, begun integer not null default 0,
     constraint run_id_is_unique_over_all_scopes unique (run_id),
     constraint status_is_known check (status in ('queued', 'running', 'suspended', 'completed', 'stopped', 'failed')),
     constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),
@@ -55,6 +55,7 @@ create table run_head (
 ) strict;
 create unique index run_head_once_per_key on run_head (scope, idem_key) where idem_key is not null;
 create index run_head_sweep on run_head (sweep_at_ms) where sweep_at_ms is not null;
+create index run_head_begun on run_head (sweep_at_ms) where begun and sweep_at_ms is not null;
 create index run_head_waiting on run_head (queue, shard, scope, priority desc, sweep_at_ms) where sweep_at_ms is not null;
 create index run_head_listing on run_head (status_at_ms, rid);
 
