@@ -39,6 +39,12 @@ class _OutsideBell:
         if not self._world.only_sweeps:
             self._world.broker.publish(bells)
 
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        return () if self._world.only_sweeps else self._world.broker.offer(bells)
+
+    async def has_room(self, queue: str) -> bool:
+        return not self._world.only_sweeps and self._world.broker.has_room(queue)
+
 
 class People:
     """Of one schedule. What they did is remembered, since it decides how a run may end."""

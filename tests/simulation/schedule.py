@@ -86,7 +86,7 @@ def play(plan: Plan, trace: Callable[[str], None] | None = None) -> Verdict:
 
 def _played(plan: Plan, trace: Callable[[str], None] | None) -> Verdict:
     made, calm = scenario(plan.kind, plan.variant), calm_forms(plan.kind, plan.variant)
-    world = World(plan.seed, made.agents, made.reducers, plan.faults, sweeps=plan.sweeps, trace=trace)
+    world = World(plan.seed, made.agents, made.reducers, plan.faults, sweeps=plan.sweeps, window=plan.window, trace=trace)
     people = People(world, made)
     verdict = Verdict(plan)
     try:

@@ -27,6 +27,21 @@ class Broker:
         """Doorbells that nobody has taken yet."""
         return len(self._queues.get(queue, ()))
 
+    def has_room(self, queue: str) -> bool:
+        """The queue is shorter than its window."""
+        return self.count(queue) < self._world.window
+
+    def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        """Publish what fits into the windows; the others."""
+        room = {bell.queue: self._world.window - self.count(bell.queue) for bell in bells}
+        rung: list[Bell] = []
+        left: list[Bell] = []
+        for bell in bells:
+            (rung if room[bell.queue] > 0 else left).append(bell)
+            room[bell.queue] -= 1
+        self.publish(rung)
+        return tuple(left)
+
     def publish(self, bells: Sequence[Bell]) -> None:
         """Some are lost, some come twice, some late."""
         fate, faults = self._world.fate, self._world.fate.faults
@@ -74,3 +89,13 @@ class ProcessBell:
         if self._is_sweep or not world.only_sweeps:
             world.broker.publish(bells)
         await self._process.point("after ring")
+
+    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+        await self._process.point("before ring")
+        world = self._process.world
+        left = () if world.only_sweeps else world.broker.offer(bells)
+        await self._process.point("after ring")
+        return left
+
+    async def has_room(self, queue: str) -> bool:
+        return self._process.world.broker.has_room(queue)

@@ -20,7 +20,7 @@ PLACES = (
     *("before acquire", "sent acquire", "after acquire"),
     *("before load", "after load"),
     *("after record_unclean_end", "after park", "after fill_slots", "before fill_slots", "before settle_swarm"),
-    *("after sweep", "after postpone", "after block_downstream", "after cancel_tasks"),
+    *("after sweep", "before ripen", "after ripen", "after postpone", "after block_downstream", "after cancel_tasks"),
 )
 """Moments at which a process may die or freeze, the more often listed the more often drawn."""
 LATEST = (1, 3, 12)
