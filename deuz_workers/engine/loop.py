@@ -52,12 +52,15 @@ from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs,
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
-from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, as_record
+from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, StoreUnavailableError, as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
+from deuz_workers.ports.store import Loaded
 
 log = logging.getLogger(__name__)
 
 LoopEnd = Literal["turn", "waiting", "suspended", "ended", "parked", "drained"]
+AGAIN_MS = 200
+"""Between two looks at a store that is away."""
 MARGIN_MS = 60_000
 """A lease is vouched for this much longer than the call it is held for, so that the outcome can be saved."""
 
@@ -297,13 +300,28 @@ class Loop:
         """Read the inbox and carry what it says, ahead of everything that is carried."""
         self.stop.cancel_noticed()
         envelope = self.run.envelope
-        loaded = await self.gear.store.load(envelope.scope, envelope.run_id, self.gear.known(self.committer.run))
+        loaded = await self._load_again()
         if loaded is None:
             raise StepOver("the run is gone")
         self.head = loaded.head
         fresh = tuple(note for note in loaded.notes if note.seq > envelope.seen_seq)
         if loaded.head.wake_seq > envelope.seen_seq:
             self.carried = (fold_notes(fresh, loaded.head.wake_seq), *self.carried)
+
+    async def _load_again(self) -> Loaded | None:
+        """The run with its newest notes. In the middle of a step this waits for a store that is away as long as a commit does:
+        given up here, what the step began would be found by the next one as if this process had died."""
+        gear, envelope = self.gear, self.run.envelope
+        until_ms = gear.clock.monotonic_ms() + gear.settings.outcome_patience_ms
+        while True:
+            try:
+                return await gear.store.load(envelope.scope, envelope.run_id, gear.known(self.committer.run))
+            except StoreUnavailableError:
+                if not self.committer.stored.is_mid_step or gear.clock.monotonic_ms() >= until_ms:
+                    raise
+            if self.stop.is_lost:
+                raise StepOver("the lease is gone")
+            await gear.clock.sleep_ms(AGAIN_MS)
 
     def _carry(self, *events: Event) -> None:
         self.carried = (*self.carried, *events)

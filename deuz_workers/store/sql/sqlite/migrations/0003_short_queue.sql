@@ -1,5 +1,2 @@
 alter table run_head add column misses integer not null default 0;  -- looks in a row that found nobody who can run it
-alter table run_head add column begun integer not null default 0;  -- its status has moved, or a step of it ended unclean
-update run_head set begun = 1 where status <> 'queued' or attempts > 0;
-create index run_head_begun on run_head (sweep_at_ms) where begun and sweep_at_ms is not null;
 create index run_head_waiting on run_head (queue, shard, scope, priority desc, sweep_at_ms) where sweep_at_ms is not null;
