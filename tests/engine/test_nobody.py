@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.testing.simulation import SCOPE, Process, Simulation
@@ -10,6 +12,7 @@ from tests.engine.test_unclean_ends import agent
 
 def stranger(simulation: Simulation) -> Process:
     """A process of another application on the same rows."""
+    simulation.settings = replace(simulation.settings, nobody_postpone_ms=5_000)
     known, simulation.agents = simulation.agents, {}
     process = Process(simulation)
     simulation.agents = known
@@ -30,9 +33,9 @@ async def looks(simulation: Simulation, process: Process, count: int) -> list[in
 
 
 async def test_a_run_whose_agent_nobody_knows_is_looked_at_ever_less_often() -> None:
-    """After 5 s, then twice as long each time, up to every 5 minutes; revision and attempts stay as they are.
+    """Soon at first (here 5 s), then twice as long each time, up to every 5 minutes; revision and attempts stay as they are.
 
-    A process that knows the agent finishes it, and what nobody can run afterwards begins at 5 s again.
+    A process that knows the agent finishes it, and what nobody can run afterwards begins anew.
     """
     simulation = Simulation({"a": AgentDefinition("a", MockModel(["done"]))})
     await simulation.enqueue("a", "r")
