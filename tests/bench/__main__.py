@@ -9,7 +9,8 @@ import os
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import tests.bench
 from deuz_workers.embedded import EmbeddedPostgres, EmbeddedRedis
 from deuz_workers.embedded.binaries import POSTGRES_BIN_DIR, REDIS_SERVER
 from deuz_workers.store import migrate
+from tests.bench.backlog_bench import BacklogBench
 from tests.bench.celery_bench import CeleryBench
 from tests.bench.floor_bench import FloorBench
 from tests.bench.ledger_bench import admissions
@@ -30,6 +32,9 @@ from tests.bench.table import derived, render
 from tests.bench.windows import Figures, medians
 
 PARTS = ("embedded", "celery", "floor")
+BACKLOG = "backlog"
+"""Only when it is asked for: it fills a database."""
+BACKLOG_RUNS = 100_000
 PROGRAMS = (POSTGRES_BIN_DIR, REDIS_SERVER)
 """Environment variables that choose the servers' programs; without them those of the system come before those of wheels."""
 
@@ -56,7 +61,12 @@ def main(arguments: list[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--turns", type=int, help="length of the run that goes alone; windows beyond it are left out")
     parser.add_argument("--quick", action="store_true", help="one repeat of everything, under a minute")
-    parser.add_argument("--only", choices=PARTS, action="append", help="only this part; may be given again")
+    parser.add_argument("--only", choices=(*PARTS, BACKLOG), action="append", help="only this part; may be given again")
+    parser.add_argument("--backlog-runs", type=int, default=BACKLOG_RUNS, help="runs that wait in the part `backlog`")
+    parser.add_argument("--window", type=int, default=0, help="the setting of that name, in the part `backlog` and under load")
+    parser.add_argument(
+        "--load-minutes", type=float, help="instead: load on a worker for so long, and what becomes of the tables"
+    )
     parser.add_argument("--pool", choices=tuple(SLOTS), action="append", help="only this pool; may be given again")
     parser.add_argument("--json", action="store_true", help="print figures as JSON instead of the table")
     given = parser.parse_args(arguments)
@@ -66,8 +76,16 @@ def main(arguments: list[str]) -> int:
     for name in [name for name in os.environ if name.startswith("DEUZ_") and name not in PROGRAMS]:
         del os.environ[name]  # settings of the machine are none of the bench's
     os.environ["DEUZ_CONFIG"] = os.devnull
+    if given.load_minutes:
+        with (
+            _servers() as (folder, postgres, valkey),
+            closing(BacklogBench(folder, postgres.url, valkey.url, given.window)) as backlog,
+        ):
+            print(f"{machine()}\n{versions(_server_versions(postgres.url, valkey.url))}")
+            backlog.load(given.load_minutes)
+        return 0
     began = time.monotonic()
-    lines, columns = measure(effort, given.only or PARTS, given.pool or tuple(SLOTS))
+    lines, columns = measure(effort, given.only or PARTS, given.pool or tuple(SLOTS), given.backlog_runs, given.window)
     if given.json:
         print(json.dumps({"setting": lines, "figures": columns}, indent=2))
     else:
@@ -75,7 +93,19 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measure(effort: Effort, parts: tuple[str, ...], pools: tuple[str, ...]) -> tuple[list[str], dict[str, Figures]]:
+@contextmanager
+def _servers() -> Generator[tuple[Path, EmbeddedPostgres, EmbeddedRedis]]:
+    """A folder, an empty database with the schema of the store, and an empty Redis."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deuz-bench-")))
+        postgres, valkey = stack.enter_context(EmbeddedPostgres()), stack.enter_context(EmbeddedRedis())
+        asyncio.run(migrate(postgres.url))
+        yield folder, postgres, valkey
+
+
+def measure(
+    effort: Effort, parts: tuple[str, ...], pools: tuple[str, ...], backlog_runs: int, window: int
+) -> tuple[list[str], dict[str, Figures]]:
     """Lines that say what was measured on, and figures by column."""
     columns: dict[str, Figures] = {}
     lines = [machine()]
@@ -87,6 +117,13 @@ def measure(effort: Effort, parts: tuple[str, ...], pools: tuple[str, ...]) -> t
             columns |= _on_servers(stack, folder, effort, parts, pools, lines)
         else:
             lines += [versions({}), f"databases in {disk_of(folder)}"]
+    if BACKLOG in parts:
+        _tell(BACKLOG)
+        with (
+            _servers() as (folder, postgres, valkey),
+            closing(BacklogBench(folder, postgres.url, valkey.url, window)) as backlog,
+        ):
+            columns["backlog"] = backlog.measure(backlog_runs)
     return lines, {title: derived(figures) for title, figures in columns.items()}
 
 

@@ -16,6 +16,15 @@ ROWS: Mapping[str, str] = {
     **{f"row_bytes_per_turn_at_{at}": f"rows B a turn, at turn {at:,}" for at in WINDOWS},
     "head_bytes": "head B",
     **{f"wal_bytes_per_turn_at_{at}": f"WAL B a turn, at turn {at:,}" for at in WINDOWS},
+    "backlog_seed_s": "seconds to seed the backlog",
+    "sweep_ms_0_places": "ms a sweep, no place to give",
+    "sweep_ms_64_places": "ms a sweep, 64 places",
+    "sweep_ms_500_places": "ms a sweep, 500 places",
+    "backlog_queue_median": "doorbells in the queue, median",
+    "backlog_queue_max": "doorbells in the queue, most",
+    "newcomer_starts_ms_median": "ms until a newcomer's run begins, median",
+    "newcomer_starts_ms_max": "ms until a newcomer's run begins, most",
+    "backlog_runs_per_s": "runs/s off the backlog",
     "reservations_per_s_one_scope": "reservations/s, 1 scope, 8 clients",
 }
 """Names of figures in `--json`, and in the table."""

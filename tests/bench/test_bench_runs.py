@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.bench.processes import SLOTS
 from tests.bench.table import ROWS, derived, render
 from tests.bench.windows import Edge, figures_of, gates_of, medians
 
@@ -49,6 +50,16 @@ def test_the_parts_on_workers_run_and_name_their_figures() -> None:
     assert COUNTED | {"ms_per_turn_at_10", "turns_per_s_8_runs", "floor_ms_per_step", "times_floor"} <= set(solo) <= set(ROWS)
     assert solo["commits_per_turn"] <= 4
     assert set(ledger) == {"reservations_per_s_one_scope"}
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("redis_url", "postgres_dsn")
+def test_the_backlog_part_runs_and_names_its_figures() -> None:
+    """Seeded runs are executed by a worker, newcomers too; the queue holds a window, and what steps that go on put back."""
+    printed = bench("--only", "backlog", "--backlog-runs", "400", "--window", "4")
+    figures = printed["figures"]["backlog"]
+    assert {"backlog_seed_s", "sweep_ms_64_places", "newcomer_starts_ms_max", "backlog_queue_max"} <= set(figures) <= set(ROWS)
+    assert 0 < figures["backlog_queue_max"] <= 4 + SLOTS["threads"] + 1
 
 
 def test_a_window_costs_what_lies_between_its_edges() -> None:
