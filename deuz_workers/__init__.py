@@ -44,6 +44,7 @@ from deuz_workers.errors import (
     ResultTimeoutError,
     RevisionConflictError,
     RunCancelled,
+    RunContextError,
     RunExistsError,
     RunFailedError,
     RunNotFoundError,
@@ -56,6 +57,7 @@ from deuz_workers.errors import (
     SwarmDefinitionError,
     SwarmTaskTimeout,
     ToolArgumentsError,
+    ToolContextError,
     ToolError,
     ToolResultError,
     UnknownAgentError,
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.messages import ImagePart, Message, TextPart
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
+    from deuz_workers.ports.context import RunContext, RunFacts
     from deuz_workers.ports.definition import ReducerContext
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.providers.chat_completions import ChatCompletionsModel
@@ -127,7 +130,10 @@ __all__ = [
     "ResultTimeoutError",
     "RevisionConflictError",
     "RunCancelled",
+    "RunContext",
+    "RunContextError",
     "RunExistsError",
+    "RunFacts",
     "RunFailedError",
     "RunNotFoundError",
     "SchemaTooNewError",
@@ -146,6 +152,7 @@ __all__ = [
     "TextPart",
     "ToolArgumentsError",
     "ToolContext",
+    "ToolContextError",
     "ToolError",
     "ToolResultError",
     "UnknownAgentError",
@@ -179,6 +186,7 @@ _HOMES = {
     "core.messages": ("ImagePart", "Message", "TextPart"),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
+    "ports.context": ("RunContext", "RunFacts"),
     "ports.definition": ("ReducerContext",),
     "ports.tool": ("ToolContext",),
     "providers.chat_completions": ("ChatCompletionsModel",),

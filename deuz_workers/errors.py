@@ -30,7 +30,9 @@
     ├── ToolError                     what a tool raises to tell the model that the call failed
     │   ├── ToolArgumentsError        the model's arguments are no JSON or miss the schema
     │   ├── UnknownToolError          the model named a tool that the agent does not have
+    │   ├── ToolContextError          the application's context for the tool misses its schema
     │   └── ToolResultError           the tool returned what cannot be stored or shown
+    ├── RunContextError               (retry later) the application could not make what tools and hooks of the run need
     ├── ExecutionPolicyError          code ``deadline_exceeded``, ``budget_exceeded``, ``missing_reservation`` ...
     ├── RunFailedError                ``handle.result()`` was asked for the output of a run that has none
     ├── ResultTimeoutError            (retry now) the run goes on; only the waiting ended
@@ -292,6 +294,19 @@ class ToolResultError(ToolError):
     """The tool returned a value that cannot be stored."""
 
     code = "tool_result"
+
+
+class ToolContextError(ToolError):
+    """The context of the tool is not valid."""
+
+    code = "tool_context"
+
+
+class RunContextError(DeuzError):
+    """The context of the run could not be made."""
+
+    code = "run_context"
+    retry = "later"
 
 
 class ExecutionPolicyError(DeuzError):

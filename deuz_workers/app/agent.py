@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from deuz_workers.app.names import check_name
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.tool import Tool
 from deuz_workers.tools.decorator import tool
+
+F = TypeVar("F")
 
 NO_EXTRA: Mapping[str, object] = {}
 MAX_AMOUNT = 2**63 - 1
@@ -41,6 +44,7 @@ class Agent:
         queue: str = "default",
         binding_id: str = "1",
         deps: Any = None,
+        make_context: MakeContext | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -54,6 +58,8 @@ class Agent:
             queue: where workers find its runs.
             binding_id: raised when tools behave differently under the same schema; older runs then stay with older workers.
             deps: what tools find as `ToolContext.deps`; made anew in every process, never stored.
+            make_context: takes `RunFacts`, returns `RunContext(tools={tool name: value}, runtime=value)` for tools and hooks of
+                one run; asked in every process that works on it. It may be a coroutine function. Never stored.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -71,6 +77,7 @@ class Agent:
             model_extra=dict(model_extra),
             binding_id=_text(name, "binding_id", binding_id) or "1",
             deps=deps,
+            make_context=_function(name, "make_context", make_context),
         )
 
     @property
@@ -144,6 +151,12 @@ def check_budget(whose: str, budget: object) -> Budget:
     if not amounts or any(type(amount) is not int or not 0 <= amount <= MAX_AMOUNT for amount in amounts):
         raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more and up to {MAX_AMOUNT}")
     return budget
+
+
+def _function(agent: str, what: str, value: F) -> F:
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"agent {agent!r}: {what} is a function, not a {type(value).__name__}")
+    return value
 
 
 def _text(agent: str, what: str, value: object) -> str | None:

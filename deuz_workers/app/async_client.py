@@ -19,6 +19,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import Bell
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, SwarmConflictError
+from deuz_workers.ports.context import given_context
 from deuz_workers.ports.store import NewRun
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class AsyncClient:
         tags: Mapping[str, str] = NO_TAGS,
         budget: Budget | None = None,
         on_conflict: OnConflict | None = None,
+        tools_context: Mapping[str, Any] | None = None,
+        runtime_context: Any = None,
     ) -> AgentResult[Any]:
         """Run an agent of the application on this loop until it has something to report; no worker is involved.
 
@@ -179,7 +182,7 @@ class AsyncClient:
             on_conflict=on_conflict,
         )
         asked = self._asked(agent, prompt, messages, options)
-        return await run_embedded(self._app, asked, options)
+        return await run_embedded(self._app, asked, options, given_context(tools_context, runtime_context))
 
     async def resume_embedded(
         self,
@@ -189,10 +192,13 @@ class AsyncClient:
         approvals: Mapping[str, Verdict] = NO_VERDICTS,
         retry_tool_call_ids: Iterable[str] = (),
         reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+        tools_context: Mapping[str, Any] | None = None,
+        runtime_context: Any = None,
     ) -> AgentResult[Any]:
         """Go on with a stored run on this loop until it has something to report. See `resume_agent`."""
         answers = Answers(approvals, tuple(retry_tool_call_ids), reconciled_tool_results)
-        return await resume_embedded(self._app, scope, run_id, answers)
+        context = given_context(tools_context, runtime_context)
+        return await resume_embedded(self._app, scope, run_id, answers, context)
 
     def handle(self, run_id: str, scope: str = "default") -> AsyncHandle:
         """Of a run that exists; nothing is looked up yet."""

@@ -5,7 +5,7 @@ The engine, its commits and its leases are those of a pool, so what a dead proce
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from deuz_workers.app.answers import Answers
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.order import Options, check_created
 from deuz_workers.app.results import AgentResult, refused, result_of
-from deuz_workers.app.runtime import Runtime
+from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.unclean_ends import quarantine_queue
@@ -25,6 +25,7 @@ from deuz_workers.errors import (
     ScopeMismatchError,
     StoreError,
 )
+from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.runtime import LiveSink
 from deuz_workers.ports.store import NewRun
 
@@ -49,11 +50,12 @@ async def driver(
     concurrency: int = 64,
     queues: tuple[str, ...] | None = (IN_PROCESS_QUEUE,),
     sweep_interval_ms: int = 200,
+    contexts: Mapping[tuple[str, str], RunContext] = NO_CONTEXTS,
 ) -> AsyncGenerator[InProcess]:
     """A driver on the running loop; while it is open, `app` rings it from any thread.
 
-    `queues`: what it takes beside the runs it is asked to drive, None for all. Raises `MigrationMissingError`,
-    `SchemaTooNewError`, `StoreUnavailableError` before anything is taken.
+    `queues`: what it takes beside the runs it is asked to drive, None for all. `contexts`: see `Gear.contexts`. Raises
+    `MigrationMissingError`, `SchemaTooNewError`, `StoreUnavailableError` before anything is taken.
     """
     if queues is not None:
         queues = (*queues, *map(quarantine_queue, queues))
@@ -61,7 +63,7 @@ async def driver(
     settings = replace(
         app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns), alone=concurrency == 1
     )
-    runtime = Runtime(app, doorbell, sink=sink, settings=settings)
+    runtime = Runtime(app, doorbell, sink=sink, settings=settings, contexts=contexts)
     await runtime.open()
     app.doorbell.add(doorbell)
     try:
@@ -71,30 +73,36 @@ async def driver(
         await runtime.close()
 
 
-async def run_embedded(app: Deuz, asked: NewRun, options: Options) -> AgentResult[Any]:
-    """Write the run and drive it until it has something to report.
+async def run_embedded(app: Deuz, asked: NewRun, options: Options, context: RunContext | None = None) -> AgentResult[Any]:
+    """Write the run and drive it until it has something to report; `context` takes the place of what its agent would make.
 
     What the store or another executor refuses is a `failed` result (RES-009, RES-021); everything else is raised.
     """
     run_id, scope = asked.run_id, asked.scope
+    contexts: dict[tuple[str, str], RunContext] = {}
     try:
-        async with driver(app) as driving:
+        async with driver(app, contexts=contexts) as driving:
             created = await app.store.create(asked)
             check_created(asked, created, options)
             run_id = created.run_id
+            if context is not None:
+                contexts[scope, run_id] = context
             return await _driven(app, driving, scope, run_id, asked.agent)
     except REFUSALS as error:
         return refused(run_id, scope, asked.agent, error)
 
 
-async def resume_embedded(app: Deuz, scope: str, run_id: str, answers: Answers) -> AgentResult[Any]:
+async def resume_embedded(
+    app: Deuz, scope: str, run_id: str, answers: Answers, context: RunContext | None = None
+) -> AgentResult[Any]:
     """Hand in `answers` if they are complete, and drive the run until it has something to report.
 
     Refusals are `failed` results. A run that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008).
     """
     agent = ""
+    contexts = {} if context is None else {(scope, run_id): context}
     try:
-        async with driver(app) as driving:
+        async with driver(app, contexts=contexts) as driving:
             loaded = await app.store.load(scope, run_id)
             if loaded is None:
                 raise ScopeMismatchError(

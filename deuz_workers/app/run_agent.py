@@ -34,6 +34,8 @@ async def run_agent(
     tags: Mapping[str, str] = NO_TAGS,
     budget: Budget | None = None,
     on_conflict: OnConflict | None = None,
+    tools_context: Mapping[str, Any] | None = None,
+    runtime_context: Any = None,
 ) -> AgentResult[Any]:
     """Run an agent on this loop until it has something to report.
 
@@ -45,6 +47,8 @@ async def run_agent(
             this process alone.
         on_conflict: `return` goes on with the run that is there, if it was asked for the same. None: that with an
             `idempotency_key`, else `reject`.
+        tools_context: values by tool name, which tools find as `ToolContext.context`. runtime_context: any object for tools and
+            hooks. Neither is copied or stored; without both, the agent's `make_context` is asked.
 
     What the store or another executor refuses is a `failed` result whose `error` says so, and the stored run is as it was.
     Raises ConfigurationError for what cannot be meant; nothing was written then. Cancelling the task leaves the run to be
@@ -63,6 +67,8 @@ async def run_agent(
             tags=tags,
             budget=budget,
             on_conflict=on_conflict,
+            tools_context=tools_context,
+            runtime_context=runtime_context,
         )
     finally:
         if owned:
@@ -79,6 +85,8 @@ async def resume_agent(
     approvals: Mapping[str, Verdict] = NO_VERDICTS,
     retry_tool_call_ids: Iterable[str] = (),
     reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+    tools_context: Mapping[str, Any] | None = None,
+    runtime_context: Any = None,
 ) -> AgentResult[Any]:
     """Go on with a stored run on this loop until it has something to report; a run that has ended is only read.
 
@@ -88,6 +96,7 @@ async def resume_agent(
         retry_tool_call_ids: interrupted calls that may run once more.
         reconciled_tool_results: outcomes of interrupted calls that somebody found out, by call id. Together both must settle
             all unknown effects, else nothing is stored.
+        tools_context, runtime_context: as for `run_agent`, since nothing of them is stored.
 
     Refusals are `failed` results, as with `run_agent`.
     """
@@ -99,6 +108,8 @@ async def resume_agent(
             approvals=approvals,
             retry_tool_call_ids=retry_tool_call_ids,
             reconciled_tool_results=reconciled_tool_results,
+            tools_context=tools_context,
+            runtime_context=runtime_context,
         )
     finally:
         if owned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deuz_workers.engine.engine import Engine
@@ -13,6 +14,7 @@ from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.builds import Builds, NoBuilds
+from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink
 from deuz_workers.ports.store import RunStore
@@ -20,6 +22,9 @@ from deuz_workers.tools.threads import THREADS
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
+
+
+NO_CONTEXTS: Mapping[tuple[str, str], RunContext] = {}
 
 
 class Silence:
@@ -44,8 +49,9 @@ class Runtime:
         ids: Ids | None = None,
         settings: EngineSettings | None = None,
         builds: Builds | None = None,
+        contexts: Mapping[tuple[str, str], RunContext] = NO_CONTEXTS,
     ) -> None:
-        """What is not given is the application's."""
+        """What is not given is the application's. `contexts`: see `Gear.contexts`."""
         self._app = app
         clock = clock or app.clock
         self.store: RunStore = store or app.store
@@ -66,6 +72,7 @@ class Runtime:
             settings=settings,
             histories=Histories(settings.history_cache_bytes),
             builds=builds or NoBuilds(),
+            contexts=contexts,
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

@@ -10,29 +10,28 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from deuz_workers.core.change import Head
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import CallCompleted, CallExecuted, CallFailed, CallUnprojectable, Event
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.engine.committer import Committer, StepOver
+from deuz_workers.engine.contexts import Contexts
 from deuz_workers.engine.gate import limit_ms
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import Broken, LimitPassed, look_at_end, outcome_of, stored_form
 from deuz_workers.errors import CodecError, DeadlinePassed, Interruption, ToolArgumentsError, ToolError, ToolResultError
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.tool import CancelSignal, Tool, ToolContext
+from deuz_workers.ports.tool import Tool
 
 
 @dataclass(slots=True)
 class Calls:
     gear: Gear
-    head: Head
     agent: AgentDefinition
     committer: Committer
     stop: Stop
-    step: int
+    contexts: Contexts
 
     async def run(self, running: tuple[PlannedCall, ...]) -> tuple[Event, ...]:
         """Run them side by side and save every outcome but the last, which is returned.
@@ -85,7 +84,8 @@ class Calls:
         """The raw value as the store gives it back. Raises `_Failed` with the text for the model."""
         most_ms = limit_ms(tool, self.committer.run)
         signal = self.stop.signal()
-        context = self._context(planned, tool, signal)
+        run = self.committer.run
+        context = self.contexts.of(planned, tool, signal, run, run.receipts[planned.call.call_id].attempt)
         try:
             returned = await outcome_of(lambda: tool.run(planned.call.arguments or {}, context), most_ms)
         except LimitPassed:
@@ -102,23 +102,6 @@ class Calls:
             raise _Failed(f"{tool.name} returned what cannot be stored: {text_of(error)}") from error
         except Broken as broken:
             raise _Failed(f"{tool.name} returned what cannot be stored: {describe(broken.error)}") from broken
-
-    def _context(self, planned: PlannedCall, tool: Tool, signal: CancelSignal) -> ToolContext:
-        envelope = self.committer.run.envelope
-        receipt = self.committer.run.receipts[planned.call.call_id]
-        left = self.head.deadline_in_ms
-        return ToolContext(
-            scope=envelope.scope,
-            run_id=envelope.run_id,
-            agent=envelope.agent,
-            model_step=self.step,
-            tool_call_id=planned.call.call_id,
-            tool_name=tool.name,
-            attempt=receipt.attempt,
-            deadline_in_ms=None if left is None else left - self.stop.elapsed_ms,
-            signal=signal,
-            deps=self.agent.deps,
-        )
 
     async def _projected(self, call_id: str, tool: Tool | None, value: object) -> tuple[Event, ...]:
         if tool is None or not tool.has_projection:

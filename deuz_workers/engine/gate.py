@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deuz_workers.core.change import ItemRow
 from deuz_workers.core.codec import digest, encode
@@ -12,12 +12,10 @@ from deuz_workers.core.events import CallFailed, CallRejected, CallStarted, Even
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.run import Run
-from deuz_workers.engine.committer import CancelFirst, StepOver
-from deuz_workers.engine.stop import Stop
-from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
-from deuz_workers.errors import Interruption, RunCancelled, ToolArgumentsError
+from deuz_workers.engine.contexts import Contexts
+from deuz_workers.engine.user_code import Broken, LimitPassed
+from deuz_workers.errors import ToolArgumentsError
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.runtime import Threads
 from deuz_workers.ports.tool import Tool
 
 
@@ -33,9 +31,10 @@ class Gate:
 
 
 def predicates_ms(effect: RunCalls, agent: AgentDefinition, run: Run) -> int:
-    """How long predicates of the user's may take that decide about the calls; 0 where there are none."""
-    tools = (agent.tools.get(planned.call.name) for planned in effect.calls if planned.action == "start")
-    return sum(limit_ms(tool, run) for tool in tools if tool is not None and tool.has_predicate)
+    """How long functions of the user's may take that decide about the calls; 0 where there are none."""
+    tools = [agent.tools.get(planned.call.name) for planned in effect.calls if planned.action != "project"]
+    asked = sum(tool.has_predicate + tool.is_scoped for tool in tools if tool is not None)
+    return asked * max((limit_ms(tool, run) for tool in tools if tool is not None), default=0)
 
 
 def limit_ms(tool: Tool, run: Run) -> int:
@@ -43,8 +42,8 @@ def limit_ms(tool: Tool, run: Run) -> int:
     return tool.timeout_ms or run.envelope.limits.tool_timeout_ms
 
 
-async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, threads: Threads, stop: Stop) -> Gate:
-    """Check every call that has not run: known tool, valid arguments, verdict or approval.
+async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Contexts) -> Gate:
+    """Check every call that has not run: known tool, valid arguments, verdict, context, approval.
 
     Raises `CancelFirst` and `StepOver` where there is no time left to ask a predicate.
     """
@@ -58,13 +57,13 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, threads: Thre
             running.append(planned)
             continue
         tool = agent.tools.get(call.name)
-        rejection = _rejection(planned, tool, agent)
+        rejection = _rejection(planned, tool, agent) or await _misfit(tool, contexts)
         if rejection is not None:
             opening.append(rejection.event(planned))
             continue
         assert tool is not None
         assert call.arguments is not None
-        if planned.action == "start" and planned.verdict == "none" and await _needs_approval(planned, tool, run, threads, stop):
+        if planned.action == "start" and planned.verdict == "none" and await _needs_approval(planned, tool, run, contexts):
             items.append(_approval(planned, run, effect.step))
             item_call_ids.append(call.call_id)
             continue
@@ -112,22 +111,27 @@ def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) 
     return None
 
 
-async def _needs_approval(planned: PlannedCall, tool: Tool, run: Run, threads: Threads, stop: Stop) -> bool:
+async def _misfit(tool: Tool | None, contexts: Contexts) -> Rejection | None:
+    """The application's value for the tool is not what the tool declares."""
+    problem = await contexts.problem(tool) if tool is not None else None
+    if tool is None or problem is None:
+        return None
+    return Rejection(f"The context of {tool.name} is not valid: {problem}. The tool cannot be used.", "invalid-context")
+
+
+async def _needs_approval(planned: PlannedCall, tool: Tool, run: Run, contexts: Contexts) -> bool:
     """What the predicate says; True where it does not say it in time (APR-002)."""
     arguments: Mapping[str, object] = planned.call.arguments or {}
     if not tool.has_predicate:
         return tool.needs_approval(arguments)
+    stop = contexts.stop
     signal = stop.signal()
+    context = contexts.of(planned, tool, signal, run, 1)
+    hooks = replace(contexts.hooks, limit_ms=limit_ms(tool, run))
     try:
-        return await outcome_of(
-            lambda: threads.call(tool.name, lambda: bool(tool.needs_approval(arguments))), limit_ms(tool, run), signal
-        )
+        return bool(await hooks.ask(tool.name, lambda: bool(tool.needs_approval(arguments, context))))
     except (Broken, LimitPassed):
         return True
-    except RunCancelled:
-        raise CancelFirst from None
-    except Interruption as ended:
-        raise StepOver(str(ended)) from None
     finally:
         stop.forget(signal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deuz_workers.core.run import Run
@@ -9,6 +10,7 @@ from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.builds import Builds, NoBuilds
+from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink, Prices, Threads
@@ -32,6 +34,8 @@ class Gear:
     histories: Histories = field(default_factory=Histories)
     builds: Builds = field(default_factory=NoBuilds)
     """Where runs go that this process cannot execute."""
+    contexts: Mapping[tuple[str, str], RunContext] = field(default_factory=dict[tuple[str, str], RunContext])
+    """By scope and run id: given by whoever drives the run in this process, instead of what its agent would make."""
     process: str = ""
     """Names this process in the leases that it claims, for people who ask where a run is: `host:pid`."""
 

@@ -45,14 +45,17 @@ from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.committer import BudgetRefused, CancelFirst, Committer, StepOver
 from deuz_workers.engine.conduct import conduct_swarm
+from deuz_workers.engine.contexts import Contexts, run_context
 from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
+from deuz_workers.engine.hooks import Hooks
 from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs, verdicts_of
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
 from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, StoreUnavailableError, as_record
+from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
 from deuz_workers.ports.store import Loaded
 
@@ -84,6 +87,7 @@ class Loop:
     bells: list[Bell] = field(default_factory=lambda: list[Bell]())
     """Runs that the swarm's own work made due."""
 
+    _context: RunContext | None = None
     _folded: tuple[Run, tuple[Event, ...], Run] | None = None
 
     @property
@@ -216,10 +220,10 @@ class Loop:
         assert self.definition is not None
         asking_ms = predicates_ms(effect, self.definition, run)
         if asking_ms:
-            if self.carried:
-                await self._commit()  # what was paid for is saved before user code runs
-            self.hold.extend(asking_ms + MARGIN_MS, "approvals")
-        gated = await gate(effect, self.definition, run, self.gear.threads, self.stop)
+            await self._about_to_ask(asking_ms, "approvals")
+        given = await self._run_context(self.definition)
+        contexts = Contexts(self.head, self.definition, given, self._hooks(), self.stop, effect.step)
+        gated = await gate(effect, self.definition, run, contexts)
         if gated.items:
             await self._commit(Suspended(gated.items, gated.item_call_ids))
             return "suspended"
@@ -232,9 +236,27 @@ class Loop:
             max(self._longest_ms(planned) for planned in gated.running) + MARGIN_MS,
             ",".join(planned.call.name for planned in gated.running),
         )
-        calls = Calls(self.gear, self.head, self.definition, self.committer, self.stop, effect.step)
+        calls = Calls(self.gear, self.definition, self.committer, self.stop, contexts)
         self._carry(*await calls.run(gated.running))
         return None
+
+    async def _about_to_ask(self, limit_ms: int, label: str) -> None:
+        """User code runs next, for up to `limit_ms`: what was paid for is saved before."""
+        if self.carried:
+            await self._commit()
+        self.hold.extend(limit_ms + MARGIN_MS, label)
+
+    def _hooks(self) -> Hooks:
+        return Hooks(self.gear.threads, self.stop, self.committer.run.envelope.limits.tool_timeout_ms)
+
+    async def _run_context(self, agent: AgentDefinition) -> RunContext:
+        """The application's values for tools and hooks of the run, made once for every executor."""
+        if self._context is None:
+            hooks = self._hooks()
+            if agent.make_context is not None:
+                await self._about_to_ask(hooks.limit_ms, "run context")
+            self._context = await run_context(self.gear, self.head, agent, hooks)
+        return self._context
 
     def _longest_ms(self, planned: PlannedCall) -> int:
         """Of what is called, the tool and what makes its text."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
+from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.tool import CancelSignal, Tool
 
@@ -28,6 +29,7 @@ class AgentDefinition:
     binding_id: str = "1"
     """Raised when the behaviour of tools changes although their schemas do not."""
     deps: Any = None
+    make_context: MakeContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,6 +313,10 @@ class RunStore(Protocol):
         """
         ...
 
+    async def tags(self, scope: str, run_id: str) -> Mapping[str, str]:
+        """Those that the run was enqueued with; empty where there is no such run."""
+        ...
+
     async def unclean_ends(self, scope: str, run_id: str) -> tuple[UncleanEnd, ...]:
         """The ends since the run last got on, oldest first."""
         ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.messages import Message
 from deuz_workers.ports.model import ToolSpec
 
 
@@ -25,6 +27,15 @@ class CancelSignal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """The bounds that the run is executed in."""
+
+    limits: Limits = field(default_factory=Limits)
+    budget_scopes: tuple[str, ...] = ()
+    """That its model calls reserve in, deepest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a running tool call knows. `(run_id, model_step, tool_call_id)` is the same when the call is repeated."""
 
@@ -40,8 +51,17 @@ class ToolContext:
     deadline_in_ms: int | None
     """Until the run's deadline, when the call started."""
     signal: CancelSignal
-    deps: Any = None
-    """What the application registered for this agent's tools; never stored."""
+    deps: Any = field(default=None, repr=False)
+    """What the application registered for this agent's tools; never stored. None for a tool with a `context_schema`."""
+    context: Any = field(default=None, repr=False)
+    """The tool's own entry of `tools_context`, as its schema and validator made it; never stored."""
+    runtime_context: Any = field(default=None, repr=False)
+    """The run's, as it was given; never stored. None for a tool with a `context_schema`."""
+    messages: Sequence[Message] = field(default=(), repr=False)
+    """The conversation, the turn that issued the call included."""
+    agent_path: tuple[str, ...] = ()
+    """From the root agent of the run to the one that issued the call."""
+    execution: Execution = field(default_factory=Execution)
 
     @property
     def idempotency_key(self) -> str:
@@ -79,8 +99,20 @@ class Tool(Protocol):
         """`needs_approval` runs code of the user's, which may wait."""
         ...
 
-    def needs_approval(self, arguments: Mapping[str, object]) -> bool:
+    def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
         """A predicate of the user's that raises counts as True."""
+        ...
+
+    @property
+    def is_scoped(self) -> bool:
+        """It declares what its context is, and sees of the application's values that context alone."""
+        ...
+
+    def read_context(self, value: Any) -> Any:
+        """What calls of a scoped tool get as `ToolContext.context`.
+
+        Raises `ToolContextError`, which names places and repeats no value, and whatever the user's `validate_context` does.
+        """
         ...
 
     def validate(self, arguments: Mapping[str, object]) -> None:

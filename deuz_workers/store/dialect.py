@@ -50,6 +50,8 @@ commit_plain, commit_reserve, commit
 record_unclean_end
     ``rid expected back_off_ms evidence`` -> ``attempts``; no row when the revision moved.
     ``due_at = sweep_at = now + back_off``
+tags
+    ``scope run_id`` -> ``key value``, of a run that exists
 unclean_ends
     ``scope run_id`` -> ``number at_ms evidence``, the ends that ``attempts`` counts
 park

@@ -74,6 +74,7 @@ _READS = frozenset(
         "swarm_counters",
         "swarm_snapshot",
         "swarms_needing_attention",
+        "tags",
         "task_results",
         "unclean_ends",
     )
@@ -174,6 +175,10 @@ class SqlStore(RunStore):
         end = {"rid": rid, "expected": expected, "back_off_ms": back_off_ms, "evidence": evidence}
         rows = await self._fetch("record_unclean_end", end)
         return rows[0]["attempts"] if rows else None
+
+    async def tags(self, scope: str, run_id: str) -> Mapping[str, str]:
+        rows = await self._fetch("tags", {"scope": scope, "run_id": run_id})
+        return {str(row["key"]): str(row["value"]) for row in rows}
 
     async def unclean_ends(self, scope: str, run_id: str) -> tuple[UncleanEnd, ...]:
         rows = await self._fetch("unclean_ends", {"scope": scope, "run_id": run_id})

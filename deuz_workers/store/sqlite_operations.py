@@ -74,6 +74,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "task_results",
             "balance",
             "swarm_counters",
+            "tags",
             "unclean_ends",
         ),
         **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, touches_many=True),

@@ -21,6 +21,8 @@ class ListingConformance:
         bench = Bench(store)
         blue = await bench.start(tags={"team": "blue", "env": "test"})
         red = await bench.start(tags={"team": "red", "env": "test"}, agent="editor")
+        assert await bench.store.tags(blue.scope, blue.run_id) == {"team": "blue", "env": "test"}
+        assert await bench.store.tags("another", blue.run_id) == {}
         other_queue = await bench.start(queue=f"{bench.queue}-b")
         waiting = await bench.suspended(await bench.start(), item("a"))
         done = await bench.start()

@@ -14,6 +14,7 @@ from deuz_workers.tools.docstring import read_docstring
 from deuz_workers.tools.function import FunctionTool, Receiver
 from deuz_workers.tools.options import MAX_RESULT_BYTES, NeedsApproval, Options
 from deuz_workers.tools.projection import Convert, Projection
+from deuz_workers.tools.scope import Scope
 from deuz_workers.tools.signature import MISSING, Signature, read_signature, resolved, signature_of, without_partial
 
 P = ParamSpec("P")
@@ -33,6 +34,8 @@ def tool(
     output_schema: Any | None = None,
     validate_result: Convert | None = None,
     to_model_output: Convert | None = None,
+    context_schema: Any | None = None,
+    validate_context: Convert | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
 ) -> FunctionTool[P, R]: ...
 @overload
@@ -46,6 +49,8 @@ def tool(
     output_schema: Any | None = None,
     validate_result: Convert | None = None,
     to_model_output: Convert | None = None,
+    context_schema: Any | None = None,
+    validate_context: Convert | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
@@ -60,6 +65,8 @@ def tool(
     output_schema: Any | None = None,
     validate_result: Convert | None = None,
     to_model_output: Convert | None = None,
+    context_schema: Any | None = None,
+    validate_context: Convert | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
 ) -> Any:
     """A tool from a function, whose annotations and docstring become the schema that the model sees.
@@ -72,12 +79,16 @@ def tool(
         replay: `idempotent` if the call may run again after an interruption, because the other side recognises
             `ToolContext.idempotency_key` or because a repetition changes nothing. Otherwise an interrupted call waits for
             somebody to find out what happened.
-        needs_approval: True, or a function of the converted arguments (one mapping) that says whether a person must agree.
+        needs_approval: True, or a function of the converted arguments (one mapping), and of the call's `ToolContext` if it
+            takes two, that says whether a person must agree.
         timeout_ms: limit of one call; the run's `tool_timeout_ms` if not given.
         output_schema: type of the result, checked before the model sees it; or a JSON Schema, which needs `validate_result`.
             Not given, the return annotation serves where one of the next two is.
         validate_result: takes the result, returns the one to go on with (None keeps it), raises to reject it.
         to_model_output: takes the accepted result and returns what the model gets instead.
+        context_schema: type of the tool's own entry of `tools_context`. A tool that declares it finds the checked value as
+            `ToolContext.context`, and neither dependencies nor the run's own context.
+        validate_context: takes that value, returns the one to go on with (None keeps it), raises to reject it.
         max_result_bytes: stored size above which the result is refused.
 
     Raises: ConfigurationError, naming the function and the parameter, for what cannot be a tool.
@@ -100,6 +111,8 @@ def tool(
         output_schema=output_schema,
         validate_result=validate_result,
         to_model_output=to_model_output,
+        context_schema=context_schema,
+        validate_context=validate_context,
     )
     return make if function is None else make(function)
 
@@ -116,6 +129,8 @@ def tool_from_schema(
     output_schema: Any | None = None,
     validate_result: Convert | None = None,
     to_model_output: Convert | None = None,
+    context_schema: Any | None = None,
+    validate_context: Convert | None = None,
     max_result_bytes: int = MAX_RESULT_BYTES,
 ) -> FunctionTool[[dict[str, Any], ToolContext], R | Awaitable[R]]:
     """A tool whose parameters are a JSON Schema instead of a signature.
@@ -129,6 +144,7 @@ def tool_from_schema(
         Options(name, description, replay, needs_approval, timeout_ms, max_result_bytes),
         Arguments.from_schema(name, parameters),
         Projection(name, output_schema, validate_result, to_model_output),
+        Scope(name, context_schema, validate_context),
         enter=lambda call, values, context: functools.partial(call, values, context),
     )
 
@@ -143,6 +159,8 @@ def _make(
     output_schema: Any | None,
     validate_result: Convert | None,
     to_model_output: Convert | None,
+    context_schema: Any | None,
+    validate_context: Convert | None,
 ) -> FunctionTool[..., Any]:
     function, receiver = _unwrapped(function)
     described = without_partial(function)
@@ -158,6 +176,7 @@ def _make(
         make_options(label, doc.description if description is None else description),
         Arguments.from_parameters(label, signature.parameters, doc.parameters, names),
         Projection(label, output_schema, validate_result, to_model_output),
+        Scope(label, context_schema, validate_context),
         enter=lambda call, values, context: functools.partial(
             call, **values, **dict.fromkeys(signature.context_names, context)
         ),

@@ -16,6 +16,7 @@ from deuz_workers.ports.tool import ToolContext
 from deuz_workers.tools.arguments import Arguments
 from deuz_workers.tools.options import Options
 from deuz_workers.tools.projection import Projection
+from deuz_workers.tools.scope import Scope
 from deuz_workers.tools.signature import without_partial
 from deuz_workers.tools.threads import THREADS, ToolThreads
 
@@ -43,6 +44,7 @@ class FunctionTool(Generic[P, R]):
         options: Options,
         arguments: Arguments,
         projection: Projection,
+        scope: Scope,
         *,
         enter: Enter,
         receiver: Receiver | None = None,
@@ -54,6 +56,7 @@ class FunctionTool(Generic[P, R]):
         self._options = options
         self._arguments = arguments
         self._projection = projection
+        self._scope = scope
         self._enter = enter
         self._receiver: Receiver | None = receiver
         self._threads = threads
@@ -107,15 +110,23 @@ class FunctionTool(Generic[P, R]):
     def has_predicate(self) -> bool:
         return not isinstance(self._options.needs_approval, bool)
 
-    def needs_approval(self, arguments: Mapping[str, object]) -> bool:
+    def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
         """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""
         asked = self._options.needs_approval
         if isinstance(asked, bool):
             return asked
         try:
-            return bool(asked(self._arguments.with_defaults(arguments)))
+            given = (self._arguments.with_defaults(arguments), context)
+            return bool(cast(Callable[..., object], asked)(*given[: 2 if self._options.asks_with_context else 1]))
         except Exception:  # noqa: BLE001 - APR-002: whoever cannot say that it is safe needs a person
             return True
+
+    @property
+    def is_scoped(self) -> bool:
+        return self._scope.is_declared
+
+    def read_context(self, value: Any) -> Any:
+        return self._scope.read(value)
 
     def validate(self, arguments: Mapping[str, object]) -> None:
         """Raises ToolArgumentsError, which tells the model what to change and repeats no value."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.tool import ToolContext
 
 MAX_RESULT_BYTES = 5_000_000
 """Results are rows of a database and messages to a model; what is larger belongs into files or objects of its own."""
@@ -16,7 +17,8 @@ MAX_RESULT_BYTES = 5_000_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What OpenAI and Anthropic accept as the name of a tool (API references, function.name and tools[].name)."""
 
-NeedsApproval = bool | Callable[[Mapping[str, Any]], object]
+NeedsApproval = bool | Callable[[Mapping[str, Any]], object] | Callable[[Mapping[str, Any], ToolContext], object]
+"""True, or a function of the converted arguments, and of the call's context if it takes two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,18 @@ class Options:
     needs_approval: NeedsApproval = False
     timeout_ms: int | None = None
     max_result_bytes: int = MAX_RESULT_BYTES
+
+    @property
+    def asks_with_context(self) -> bool:
+        """The predicate takes the call's context beside the arguments: it has a second place without a default."""
+        if isinstance(self.needs_approval, bool):
+            return False
+        try:
+            places = list(inspect.signature(self.needs_approval).parameters.values())
+        except (TypeError, ValueError):  # a builtin without a signature
+            return False
+        positional = [place for place in places if place.kind in (place.POSITIONAL_ONLY, place.POSITIONAL_OR_KEYWORD)]
+        return len(positional) > 1 and positional[1].default is inspect.Parameter.empty
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

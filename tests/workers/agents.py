@@ -11,6 +11,7 @@ from deuz_workers.app.agent import Agent
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.limits import Limits
+from deuz_workers.ports.context import RunContext, RunFacts
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.providers.mock import MockModel
@@ -84,6 +85,18 @@ async def nothing() -> None:
     """The smallest tool there is."""
 
 
+@tool(context_schema=dict[str, str])
+def whoami(context: ToolContext) -> str:
+    """Say what this process was given for the run."""
+    trace("whoami", f"{context.context['name']} {os.getpid()}")
+    return "known"
+
+
+def made_context(facts: RunFacts) -> RunContext:
+    """What cannot travel in a queue."""
+    return RunContext(tools={"whoami": {"name": f"{facts.tags['name']} of {facts.run_id}"}})
+
+
 def turns_of(request: ModelRequest) -> int:
     """Turns that the prompt asks for: its first word."""
     return int(request.messages[0].text.split()[0]) if request.messages[0].role == "user" else 1
@@ -101,7 +114,7 @@ def many(*names: str) -> MockModel:
         if turn > turns_of(request):
             return "done"
         name = names[(turn - 1) % len(names)]
-        return calls(call(name) if name in ("nothing", "nobody") else call(name, n=turn))
+        return calls(call(name) if name in ("nothing", "nobody", "whoami") else call(name, n=turn))
 
     return MockModel.function(answer)
 
@@ -139,6 +152,7 @@ def application(settings: Settings | None = None) -> Deuz:
             Agent("holder", model=held("hold"), tools=[hold]),
             Agent("thinker", model=asks()),
             Agent("signer", model=held("sign"), tools=[sign]),
+            Agent("contextual", model=many("whoami"), tools=[whoami], make_context=made_context),
             Agent("again", model=held("hold_again"), tools=[hold_again]),
         ],
         settings=settings,

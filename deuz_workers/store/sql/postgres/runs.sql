@@ -180,6 +180,10 @@ kept as (
 )
 select attempts from ended;
 
+-- name: tags
+select t.key, t.value from run_head h join run_tag t on t.rid = h.rid
+where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text;
+
 -- name: unclean_ends
 -- Those of the row of ends that goes on.
 select e.number, floor(extract(epoch from e.at) * 1000)::bigint as at_ms, e.evidence

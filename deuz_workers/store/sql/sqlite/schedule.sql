@@ -89,6 +89,9 @@ returning attempts
 insert into unclean_end (rid, number, at_ms, evidence) values (:rid, :number, :now_ms, :evidence)
 on conflict (rid, number) do update set at_ms = excluded.at_ms, evidence = excluded.evidence
 
+-- name: tags
+select t.key, t.value from run_head h join run_tag t on t.rid = h.rid where h.run_id = :run_id and h.scope = :scope
+
 -- name: unclean_ends
 select e.number, e.at_ms, e.evidence
 from run_head h join unclean_end e on e.rid = h.rid and e.number <= h.attempts

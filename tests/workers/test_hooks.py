@@ -1,0 +1,22 @@
+"""What an application registers with an agent runs in the worker that takes the step."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.workers.pool import Pool
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.spec("TCX-005")
+def test_a_worker_makes_the_context_of_a_run_itself(pool: Pool) -> None:
+    """Neither value travels in the queue: the worker's own function gets run id and tags, and its value reaches the tool."""
+    pool.start("threads")
+    handle = pool.app.enqueue("contextual", "2 turns please", tags={"name": "ann"})
+    assert handle.result(30).status == "completed"
+    lines = [line.rpartition(" ") for line in pool.lines("whoami")]
+    assert [text for text, _, _ in lines] == [f"ann of {handle.run_id}"] * 2
+    assert str(os.getpid()) not in {pid for _, _, pid in lines}
