@@ -18,7 +18,8 @@ class Stop:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._began_ms = clock.monotonic_ms()
-        self._signals: set[Signal] = set()
+        self._signals: dict[Signal, None] = {}
+        """In the order in which their calls began, which is the order in which they are told."""
         self._model_limit: asyncio.Timeout | None = None
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the lease is lost."""
@@ -61,7 +62,7 @@ class Stop:
     def signal(self) -> Signal:
         """A signal for one tool call, set at once if the step is over already."""
         made = Signal()
-        self._signals.add(made)
+        self._signals[made] = None
         if self.is_lost:
             made.set(LeaseLost("the lease is gone"))
         elif self.is_cancelled:
@@ -69,7 +70,7 @@ class Stop:
         return made
 
     def forget(self, signal: Signal) -> None:
-        self._signals.discard(signal)
+        self._signals.pop(signal, None)
 
     @contextlib.contextmanager
     def may_end(self, limit: asyncio.Timeout) -> Generator[None]:

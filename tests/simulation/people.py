@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from deuz_workers.app.access import Access
@@ -18,6 +19,7 @@ from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.store import NewRun, When
+from deuz_workers.store.sqlite_tasks import UNENDED
 from deuz_workers.testing.virtual.world import World
 from tests.simulation.scenarios import Scenario
 from tests.simulation.tools import value_of
@@ -124,6 +126,8 @@ class People:
         head = await world.store.head(SCOPE, run_id)
         assert head is not None
         self._check(head)
+        if head.kind == "swarm" and world.chance.random() < 0.5:
+            await self._count(head)
         if head.status in FINAL:
             return True
         if head.parked == QUARANTINE:
@@ -145,6 +149,16 @@ class People:
         has_input = head.wake_seq > head.seen_seq
         if head.status in FINAL and (head.due_in_ms is not None or has_input):
             self._world.complain(f"{head.run_id} has ended and is due")
+
+    async def _count(self, head: Head) -> None:
+        """The counters of a swarm are the numbers of its tasks, whoever died meanwhile; no slot leaks."""
+        snapshot = await self._world.store.swarm_snapshot(head.rid)
+        assert snapshot is not None
+        found = Counter(task.status for task in snapshot.tasks)
+        open_tasks = sum(found[status] for status in UNENDED)
+        counted = (snapshot.running, snapshot.ready, snapshot.open)
+        if counted != (found["running"], found["ready"], open_tasks) or snapshot.running > snapshot.slots:
+            self._world.complain(f"{head.run_id} counts running, ready and open tasks as {counted}, and has {dict(found)}")
 
     async def _answer(self, run_id: str) -> None:
         """One item now, the others later; sometimes twice."""

@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deuz_workers.testing.virtual.faults import Faults
+from deuz_workers.testing.virtual.process import Role
 from tests.simulation.scenarios import KINDS, VARIANTS, scenario
+
+QUARANTINE = Role("default.quarantine", 1)
+POOLS = (
+    (Role(), Role(), QUARANTINE),
+    (Role(), Role(), QUARANTINE),
+    (Role(slots=4), QUARANTINE),
+    (Role(slots=1), Role(slots=1), Role(slots=1), QUARANTINE),
+)
+"""Processes of a schedule: threads in two of them or in one, or one step at a time in three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,8 @@ class Plan:
     profile: str
     faults: Faults
     sweeps: bool = True
+    roles: tuple[Role, ...] = POOLS[0]
+    step_turns: int = 1
 
     @property
     def window(self) -> int:
@@ -96,4 +108,4 @@ def plan_of(seed: int) -> Plan:
                 doubled_bells=0.2,
                 late_bells=0.1,
             )
-    return Plan(seed, kind, variant, profile, faults, sweeps=profile != "calm")
+    return Plan(seed, kind, variant, profile, faults, profile != "calm", draw.choice(POOLS), draw.choice((1, 1, 3)))

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from deuz_workers.core.change import FINAL
@@ -86,7 +86,10 @@ def play(plan: Plan, trace: Callable[[str], None] | None = None) -> Verdict:
 
 def _played(plan: Plan, trace: Callable[[str], None] | None) -> Verdict:
     made, calm = scenario(plan.kind, plan.variant), calm_forms(plan.kind, plan.variant)
-    world = World(plan.seed, made.agents, made.reducers, plan.faults, sweeps=plan.sweeps, window=plan.window, trace=trace)
+    world = World(
+        plan.seed, made.agents, made.reducers, plan.faults, plan.roles, sweeps=plan.sweeps, window=plan.window, trace=trace
+    )
+    world.settings = replace(world.settings, step_turns=plan.step_turns)
     people = People(world, made)
     verdict = Verdict(plan)
     try:

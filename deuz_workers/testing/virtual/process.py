@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deuz_workers.core.change import Change
+from deuz_workers.core.unclean_ends import SUFFIX
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import BEATS_PER_TTL, Heartbeat
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _claim: ContextVar[str] = ContextVar("deuz_virtual_claim")
 """Owner of the lease under which a step works, in all of its tasks."""
+WHOLE_FREEZES = 0.6
+"""Of all; the others are of a loop that user code blocks, or of a heartbeat that gets no turn."""
 REFUSED_PAUSE_MS = 200
 """Before a doorbell that a draining process took is rung for others."""
 UNREACHABLE_PAUSE_MS = 1_000
@@ -44,6 +47,11 @@ class Role:
     @property
     def alone(self) -> bool:
         return self.slots == 1
+
+    @property
+    def sweeps(self) -> bool:
+        """The process of a quarantine queue leaves that to the others."""
+        return not self.queue.endswith(SUFFIX)
 
 
 class VirtualProcess:
@@ -88,7 +96,7 @@ class VirtualProcess:
     async def _work(self) -> None:
         """Slots, as of a Celery worker with early acknowledgement, and the sweep beside them."""
         duties: list[Coroutine[Any, Any, None]] = [self._slot() for _ in range(self.role.slots)]
-        if self.world.sweeps and not self.role.alone:
+        if self.world.sweeps and self.role.sweeps:
             duties.append(self._sweep())
         await asyncio.gather(*duties)
 
@@ -128,12 +136,14 @@ class VirtualProcess:
             self.world.bury(self, why)
 
     def freeze(self, ms: int, why: str) -> None:
-        """Stand still for `ms`, and then go on as if nothing had been."""
+        """Stand still for `ms`, and then go on as if nothing had been: the process, or only one of its threads."""
         if not self.is_alive or self.is_frozen:
             return
         self.is_frozen = True
-        self.world.fate.tell(f"{self.world.clock.monotonic_ms()} {self.name} freezes {ms} ms {why}")
-        for lane in self._lanes:
+        lanes = self._lanes if self.world.chance.random() < WHOLE_FREEZES else [self.world.chance.choice(self._lanes)]
+        names = ", ".join(lane.label for lane in lanes)
+        self.world.fate.tell(f"{self.world.clock.monotonic_ms()} {names} stand still for {ms} ms {why}")
+        for lane in lanes:
             self.world.loop.close_lane(lane)
         self.world.outside_later(ms / 1_000, self._wake)
 
