@@ -61,14 +61,14 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
     rows = await world.store.journal(SCOPE, run_id, 0, 10_000)
     if [row.seq for row in rows] != list(range(1, len(rows) + 1)) or len(rows) != head.journal_seq:
         wrong.append(f"{run_id} has a journal with gaps")
-    if head.swarm_rid is None and run_id in people.cancelled:
+    if run_id in people.cancelled and not head.cancel_seq:
+        wrong.append(f"{run_id} was cancelled, and nothing tells of it")
+    if head.cancel_seq:  # only what has not ended takes a note
         if (run.envelope.status, run.envelope.reason) != ("stopped", "aborted"):
             wrong.append(f"{run_id} was cancelled and is {run.envelope.status} {run.envelope.reason}")
         return
-    if head.swarm_rid is not None and people.cancelled:
-        return  # a task of a cancelled swarm ends as it may
-    if run_id == "s" and people.cancelled:
-        return
+    if people.cancelled and run_id.startswith("s"):
+        return  # a task of a cancelled swarm has ended before, or never began
     if not made.answers:
         if (form["status"], (run.envelope.error or {}).get("code")) != ("failed", "deadline_exceeded"):
             wrong.append(f"{run_id} had to fail by its deadline and is {form['status']} {form['error']}")

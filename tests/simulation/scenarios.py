@@ -107,7 +107,9 @@ def _cancel(draw: random.Random) -> Scenario:
     """Somebody cancels, whatever is going on."""
     flaky = draw.random() < 0.5
     agents = {"a": agent("a", _turns(draw, (*SAFE, "wire", "stall"))), "b": agent("b", _turns(draw, SAFE), flaky=flaky)}
-    return Scenario("cancel", agents, (Order("a", "r0"), Order("b", "r1")), cancels=("r0", "r1"), has_timers=flaky)
+    agents["c"] = agent("c", ())
+    orders = (Order("a", "r0"), Order("b", "r1"), Order("c", "r2"))
+    return Scenario("cancel", agents, orders, cancels=("r0", "r1", "r2"), has_timers=flaky)
 
 
 def _mail(draw: random.Random) -> Scenario:
