@@ -49,9 +49,10 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 ENGINE,
                 "            again = await self._release(hold, stop)\n",
-                "            await gear.doorbell.ring(bells)\n            again = await self._release(hold, stop)\n",
+                "            await self._ring(scope, run_id, tuple(bells))\n"
+                "            again = await self._release(hold, stop)\n",
             ),
-            Edit(ENGINE, "        if report.bells:\n", "        if False:\n"),
+            Edit(ENGINE, "        await self._ring(scope, run_id, report.bells)\n", ""),
         ),
     ),
     _mutant(
@@ -257,7 +258,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the sweep leaves swarms alone",
         SWEEP,
-        "    for swarm_rid in await gear.store.swarms_needing_attention(batch):\n",
+        "    for swarm_rid in await gear.store.swarms_needing_attention(BATCH):\n",
         "    for swarm_rid in ():\n",
     ),
     _mutant(
