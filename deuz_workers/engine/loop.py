@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Literal
 
 from deuz_workers.core.change import Bell, Head, ItemRow, NoteRow
@@ -32,6 +33,7 @@ from deuz_workers.core.events import (
     Event,
     Finished,
     ModelCallAbandoned,
+    NotesFolded,
     Resumed,
     Suspended,
     TurnAnswered,
@@ -319,7 +321,7 @@ class Loop:
             raise StepOver("the lease was not confirmed for its whole time")
 
     async def _fold_notes(self) -> None:
-        """Read the inbox and carry what it says, ahead of everything that is carried."""
+        """Read the inbox and carry what it says, behind older notes and ahead of everything else that is carried."""
         self.stop.cancel_noticed()
         envelope = self.run.envelope
         loaded = await self._load_again()
@@ -328,7 +330,9 @@ class Loop:
         self.head = loaded.head
         fresh = tuple(note for note in loaded.notes if note.seq > envelope.seen_seq)
         if loaded.head.wake_seq > envelope.seen_seq:
-            self.carried = (fold_notes(fresh, loaded.head.wake_seq), *self.carried)
+            # Ahead of older ones, these would set back what the run has seen, and the cancel would be unseen for ever.
+            older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), self.carried))
+            self.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *self.carried[len(older) :])
 
     async def _load_again(self) -> Loaded | None:
         """The run with its newest notes. In the middle of a step this waits for a store that is away as long as a commit does:

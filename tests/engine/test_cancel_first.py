@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from deuz_workers.core.change import Change, Outcome
+from deuz_workers.core.codec import encode
+from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.usage import Budget
 from deuz_workers.engine.engine import Engine
 from deuz_workers.ports.definition import AgentDefinition
@@ -32,6 +34,7 @@ class CancelledBefore:
 
     async def commit(self, change: Change) -> Outcome:
         self.commits += 1
+        assert self.commits < 20, "the step goes round and round"
         if self.commits == self._at:
             assert await self._inner.add_note(SCOPE, "r", "cancel", "{}") is not None
         return await self._inner.commit(change)
@@ -93,3 +96,17 @@ async def test_a_tool_that_began_before_a_cancel_has_its_outcome_saved() -> None
     run = await sender.simulation.load("r")
     assert (run.envelope.status, run.envelope.reason, sorted(sender.sent)) == ("stopped", "aborted", [1, 2])
     assert {receipt.stage for receipt in run.receipts.values()} == {"completed"}
+
+
+async def test_a_cancel_behind_a_note_that_is_not_saved_yet_is_heard() -> None:
+    """The step has loaded a note and not saved that it was seen; the refused commit makes it read both, in their order."""
+    sender = Sender()
+    await sender.simulation.enqueue("sender", "r")
+    body = encode({"message": message_to_record(user("by the way"))})
+    assert await sender.simulation.store.add_note(SCOPE, "r", "message", body) is not None
+    store: Any = CancelledBefore(sender.simulation.store, 1)
+    process = Process(sender.simulation)
+    assert (await Engine(replace(process.engine.gear, store=store)).step(SCOPE, "r")).end == "ended"
+    run = await sender.simulation.load("r")
+    assert (run.envelope.status, run.envelope.reason, sender.asked) == ("stopped", "aborted", 0)
+    assert [message.text for message in run.history] == ["go", "by the way"]
