@@ -75,6 +75,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("a cancel note is never folded", INPUTS, "                    cancelled = True\n", "                    pass\n"),
     _mutant(
+        "a note read anew is carried ahead of older ones",
+        LOOP,
+        "            self.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *self.carried[len(older) :])\n",
+        "            self.carried = (fold_notes(fresh, loaded.head.wake_seq), *self.carried)\n",
+        "tests/engine/test_cancel_first.py",
+    ),
+    _mutant(
         "neither an ending nor a start asks for unseen cancels",
         COMMIT,
         '    if params["yields"] and before["cancel_seq"] > params["seen_seq"]:\n',
