@@ -63,6 +63,7 @@ class CuttingProxy:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="proxy")
         self._open: dict[asyncio.Task[Any], list[asyncio.StreamWriter]] = {}
         self._cuts: list[Cut] = []
+        self._swallowing: set[asyncio.Task[Any]] = set()
         self.port = 0
         self.accepted = 0
         """Connections that were accepted so far."""
@@ -110,6 +111,10 @@ class CuttingProxy:
     def release_replies(self) -> None:
         """What was held arrives, and everything after it."""
         self._call(self._set_passing(True))
+
+    def swallow(self) -> None:
+        """Connections that are open now stay open, and no answer arrives on them any more; new ones are as they should be."""
+        self._call(self._swallow_all())
 
     def refuse(self) -> None:
         """New connections are refused, as by a server that is down; open ones are reset."""
@@ -160,6 +165,9 @@ class CuttingProxy:
         else:
             self._passing.clear()
 
+    async def _swallow_all(self) -> None:
+        self._swallowing.update(self._open)
+
     async def _cut_all(self) -> None:
         serving = list(self._open)
         for task in serving:
@@ -201,7 +209,7 @@ class CuttingProxy:
         withheld: list[Cut] = []  # not empty: the answer to this connection's request is not to arrive
         pumps = [
             asyncio.create_task(self._requests(client_in, server_out, withheld)),
-            asyncio.create_task(self._replies(server_in, client_out, withheld)),
+            asyncio.create_task(self._replies(asyncio.current_task(), server_in, client_out, withheld)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -225,9 +233,13 @@ class CuttingProxy:
             sink.write(data)
             await sink.drain()
 
-    async def _replies(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, withheld: list[Cut]) -> None:
+    async def _replies(
+        self, serving: asyncio.Task[Any] | None, source: asyncio.StreamReader, sink: asyncio.StreamWriter, withheld: list[Cut]
+    ) -> None:
         answer = b""
         while data := await source.read(65536):
+            if serving in self._swallowing:
+                continue
             if withheld:
                 answer += data
                 if self._has_answered(answer):

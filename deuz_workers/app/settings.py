@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     """Most doorbells that a window grows to."""
     window: int = Field(0, ge=0)
     """Doorbells that a queue holds while more runs wait; 0: `concurrency`, and more while they are taken fast."""
+    silence_ms: int = Field(30_000, ge=1_000)
+    """A worker with free slots that heard nothing for so long sends itself a message; if it does not hear that for as long, it
+    connects again, and then leaves with the exit code 75."""
     enqueue: Literal["shut", "signed", "unsigned"] = "signed"
     """Which messages `deuz.enqueue` workers accept: none, those signed with one of `producer_keys`, or any, in which case
     whoever can write to the broker can start runs."""

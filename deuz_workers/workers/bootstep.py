@@ -40,6 +40,9 @@ class Duties(bootsteps.StartStopStep):
         host.announced = tuple(dict.fromkeys(taken))
         for name in host.announced:
             queues.select_add(direct_queue(broker_queue(host.app.build.queue(name))))
+        host.echo_queue = f"echo.{host.app.ids.token()}"
+        queues.select_add(direct_queue(broker_queue(host.echo_queue)))
+        host.steps_block = issubclass(worker.pool_cls, solo.TaskPool)
         self._is_prefork = issubclass(worker.pool_cls, prefork.TaskPool)
 
         def child_started(**_: Any) -> None:

@@ -21,6 +21,7 @@ from deuz_workers.errors import ConfigurationError
 from deuz_workers.workers.bootstep import Duties
 from deuz_workers.workers.celery_settings import celery_settings
 from deuz_workers.workers.enqueue_task import add_enqueue_task
+from deuz_workers.workers.hearing import Hearing
 from deuz_workers.workers.host import Host, attach
 from deuz_workers.workers.step_task import add_step_task
 
@@ -45,6 +46,7 @@ def make_celery(deuz_app: Deuz | None = None, settings: Settings | None = None) 
     host = Host(load_named_app if deuz_app is None else lambda: deuz_app)
     attach(host, celery)
     celery.steps["worker"].add(Duties)
+    celery.steps["consumer"].add(Hearing)
     add_step_task(celery, host)
     add_enqueue_task(celery, host)
     return celery

@@ -25,6 +25,8 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
             "socket_keepalive": True,
             "socket_keepalive_options": _keepalive(),
             "socket_connect_timeout": 5,
+            # For an answer to what was sent, such as an event; a message is waited for by the poll, and not by a read.
+            "socket_timeout": 10,
         },
         # A broker that is away is waited for, at the start and later: a supervisor would only restart into the same outage.
         "broker_connection_retry_on_startup": True,

@@ -56,6 +56,22 @@ class QuietConsumer(Consumer):
         for name in [name for name in strategies if name.startswith("celery.")]:
             del strategies[name]
 
+    def ensure_connected(self, conn: Any) -> Any:
+        """While the broker is away, waiting for it is a sign of life."""
+        host, ensure = host_of(self.app), conn.ensure_connection
+
+        def ensure_beating(*args: Any, callback: Any = None, **kwargs: Any) -> Any:
+            def each_second() -> None:
+                host.pulse.beat(host.app.clock.monotonic_ms())
+                if callback is not None:
+                    callback()
+
+            each_second()
+            return ensure(*args, callback=each_second, **kwargs)
+
+        conn.ensure_connection = ensure_beating
+        return super().ensure_connected(conn)
+
     def on_unknown_message(self, body: Any, message: Message) -> None:
         self._drop(message, "no_task")
 

@@ -15,6 +15,7 @@ from deuz_workers.core.marks import Marks
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.workers.drain import DrainFlag
 from deuz_workers.workers.process import WorkerProcess
+from deuz_workers.workers.pulse import Pulse
 
 
 class Host:
@@ -23,6 +24,11 @@ class Host:
     def __init__(self, load: Callable[[], Deuz]) -> None:
         """`load` finds the application; called once, at the first use."""
         self.flag = DrainFlag()
+        self.pulse = Pulse()
+        self.echo_queue = ""
+        """Of this worker alone: what it sends itself to know that it hears."""
+        self.steps_block = False
+        """Steps are executed by the thread that consumes."""
         self.queues: tuple[str, ...] = ()
         """What this worker takes from."""
         self.announced: tuple[str, ...] = ()
@@ -67,6 +73,7 @@ class Host:
                 is_child=is_child,
             )
             process.start()
+            process.watch_consumer(self.pulse, steps_block=self.steps_block)
         return process
 
     @property

@@ -27,6 +27,8 @@ from deuz_workers.errors import DeuzError
 from deuz_workers.leases.builds import RedisBuilds
 from deuz_workers.workers.companion import Companion, end_with_worker
 from deuz_workers.workers.drain import DrainFlag, Urgency
+from deuz_workers.workers.pulse import Pulse
+from deuz_workers.workers.stuck import StuckWatch
 from deuz_workers.workers.sweeper import Sweeper
 from deuz_workers.workers.wedge import EXIT_CODE, WedgeWatch
 
@@ -78,6 +80,7 @@ class WorkerProcess:
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
         self._drains = asyncio.Event()
+        self._stuck_watch: StuckWatch | None = None
         self._duties: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -87,6 +90,15 @@ class WorkerProcess:
         """
         LOOP.run(self._start())
         LOOP.on_death = _leave
+
+    def watch_consumer(self, pulse: Pulse, *, steps_block: bool) -> None:
+        """The process ends when the thread that consumes for it does not come back; `steps_block`: it executes steps itself."""
+        assert self._runtime is not None
+        silence_ms = self.app.settings.silence_ms
+        self._stuck_watch = StuckWatch(
+            self._runtime, self._flag, pulse, silence_ms=silence_ms, is_child=self._is_child, steps_block=steps_block
+        )
+        self._stuck_watch.start()
 
     def step(self, bell: Bell) -> StepReport:
         """Look at one run; `bell.revision` was saved, as this pool signed.
@@ -106,6 +118,8 @@ class WorkerProcess:
             LOOP.run(self._stop())
         LOOP.stop()
         LOOP.on_death = None
+        if self._stuck_watch is not None and not self._stuck_watch.is_leaving:
+            self._stuck_watch.stop()
         if self._companion is not None:
             self._companion.stop()
 
