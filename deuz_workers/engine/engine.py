@@ -159,13 +159,17 @@ class Engine:
         end: StepEnd = "crashed"
         bells: list[Bell] = []
         faults: list[DeuzError] = []
-        again = False
+        again, broke_off = False, True
         try:
             end = await self._work(scope, run_id, seen, alone, claim, young_ms, hold, stop, bells, faults)
+            broke_off = end in ("crashed", "over")
         finally:
             self._stops.pop(key, None)
             gear.heartbeat.drop(hold)
-            again = await self._release(hold, stop)
+            if broke_off and self._leaves_calls(hold):
+                log.warning("lease_left run=%s label=%s", run_id, hold.label)
+            else:
+                again = await self._release(hold, stop)
         if again and end in ("turn", "waiting", "suspended", "idle") and not any(bell.run_id == run_id for bell in bells):
             head = await gear.store.head(scope, run_id)
             if head is not None and head.has_work:
@@ -191,6 +195,14 @@ class Engine:
         """The inbox holds a cancel that the run has not folded in."""
         head = await self.gear.store.head(scope, run_id)
         return head is not None and head.cancel_seq > head.seen_seq
+
+    def _leaves_calls(self, hold: Hold) -> bool:
+        """A sync tool of the step, or of its name, goes on in a thread, which nothing ends but the process.
+
+        So the lease lapses instead of being given back: nobody begins the same effect beside it any sooner.
+        """
+        left = self.gear.threads.running()
+        return any(left.get(name) for name in hold.label.split(","))
 
     async def _release(self, hold: Hold, stop: Stop) -> bool:
         """Give the lease back before anything is rung; True if somebody rang meanwhile or nobody can tell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -65,4 +65,8 @@ class Prices(Protocol):
 class Threads(Protocol):
     async def call(self, label: str, function: Callable[[], T]) -> T:
         """Run user code off the loop, and raise what it does. Cancelling returns at once and leaves a function that runs."""
+        ...
+
+    def running(self) -> Mapping[str, int]:
+        """Functions of this process that run now, whether anybody waits for them or not, by label."""
         ...

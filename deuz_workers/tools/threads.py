@@ -91,6 +91,7 @@ class _Pool:
     need one thread."""
     started: int = 0
     abandoned: Counter[str] = field(default_factory=lambda: Counter[str]())
+    running: Counter[str] = field(default_factory=lambda: Counter[str]())
 
     def submit(self, call: _Call) -> None:
         with self.changed:
@@ -129,6 +130,7 @@ class _Pool:
                 return None
             call = self.queue.popleft()
             call.state = "running"
+            self.running[call.label] += 1
             return call
 
     def _finish(self, call: _Call) -> bool:
@@ -136,6 +138,8 @@ class _Pool:
         with self.changed:
             is_awaited = call.state == "running"
             call.state = "done"
+            self.running[call.label] -= 1
+            self.running += Counter()  # drops zeroes
             if is_awaited:
                 self.idle += 1
                 return True
@@ -194,12 +198,19 @@ class ToolThreads:
 
     def abandoned(self) -> dict[str, int]:
         """Calls that still run although nobody waits for them, by label. They end with the process at the latest."""
+        return self._sum(lambda pool: pool.abandoned)
+
+    def running(self) -> dict[str, int]:
+        """Calls that run now, abandoned or not, by label."""
+        return self._sum(lambda pool: pool.running)
+
+    def _sum(self, of: Callable[[_Pool], Counter[str]]) -> dict[str, int]:
         with self._lock:
             pools = list(self._pools.values())
         total = Counter[str]()
         for pool in pools:
             with pool.changed:
-                total += pool.abandoned
+                total += of(pool)
         return dict(total)
 
     def _pool(self, depth: int) -> _Pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -90,6 +91,10 @@ class VirtualThreads:
 
     def __init__(self, process: VirtualProcess) -> None:
         self._process = process
+        self._running: Counter[str] = Counter()
+
+    def running(self) -> Mapping[str, int]:
+        return {label: count for label, count in self._running.items() if count}
 
     async def call(self, label: str, function: Callable[[], T]) -> T:
         process = self._process
@@ -99,10 +104,12 @@ class VirtualThreads:
             await process.point("before thread")
             await process.world.work("thread")
             given = _outcome_of(function)
+            self._running[label] -= 1
             await process.point("after thread")
             if not outcome.done():
                 outcome.set_result(given)
 
+        self._running[label] += 1
         process.start_thread(label, run)
         return (await outcome)()
 
