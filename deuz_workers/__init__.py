@@ -41,6 +41,7 @@ from deuz_workers.errors import (
     ModelResponseError,
     ModelTimeoutError,
     ModelUnavailableError,
+    OutputError,
     ResultTimeoutError,
     RevisionConflictError,
     RunCancelled,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from deuz_workers.providers.mock import MockModel
     from deuz_workers.providers.prices import Price
     from deuz_workers.tools.decorator import tool, tool_from_schema
+    from deuz_workers.tools.output import Output
 
 __all__ = [
     "Agent",
@@ -123,6 +125,8 @@ __all__ = [
     "ModelResponseError",
     "ModelTimeoutError",
     "ModelUnavailableError",
+    "Output",
+    "OutputError",
     "Price",
     "ProducerKey",
     "Reducer",
@@ -193,6 +197,7 @@ _HOMES = {
     "providers.mock": ("MockModel",),
     "providers.prices": ("Price",),
     "tools.decorator": ("tool", "tool_from_schema"),
+    "tools.output": ("Output",),
 }
 """Module below the package: the public names that live there."""
 

@@ -32,6 +32,7 @@
     │   ├── UnknownToolError          the model named a tool that the agent does not have
     │   ├── ToolContextError          the application's context for the tool misses its schema
     │   └── ToolResultError           the tool returned what cannot be stored or shown
+    ├── OutputError                   an answer of the model does not have the output type of the run
     ├── RunContextError               (retry later) the application could not make what tools and hooks of the run need
     ├── ExecutionPolicyError          code ``deadline_exceeded``, ``budget_exceeded``, ``missing_reservation`` ...
     ├── RunFailedError                ``handle.result()`` was asked for the output of a run that has none
@@ -300,6 +301,12 @@ class ToolContextError(ToolError):
     """The context of the tool is not valid."""
 
     code = "tool_context"
+
+
+class OutputError(DeuzError):
+    """The answer does not have the output type of the run."""
+
+    code = "output"
 
 
 class RunContextError(DeuzError):

@@ -11,7 +11,9 @@ from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError, StoreUnavailableError
+from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.runtime import Clock, Doorbell
 from deuz_workers.ports.store import RunStore
 
@@ -29,6 +31,13 @@ class Access:
     leases: LeaseProvider | None
     """None: a cancel is seen at the run's next commit, not in the middle of a model call."""
     clock: Clock
+    registry: Registry | None = None
+    """What this process knows of agents, None for nothing."""
+
+    def output_type(self, agent: str) -> OutputType | None:
+        """Of an agent that is known here."""
+        definition = None if self.registry is None else self.registry.agent(agent)
+        return None if definition is None else definition.output
 
     async def head(self, scope: str, run_id: str) -> Head:
         """Raises `RunNotFoundError`."""

@@ -12,8 +12,10 @@ from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.model import Model
+from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
 from deuz_workers.tools.decorator import tool
+from deuz_workers.tools.output import Output
 
 F = TypeVar("F")
 
@@ -44,6 +46,7 @@ class Agent:
         queue: str = "default",
         binding_id: str = "1",
         deps: Any = None,
+        output_type: Any = None,
         make_context: MakeContext | None = None,
     ) -> None:
         """Nothing is connected or sent.
@@ -58,6 +61,8 @@ class Agent:
             queue: where workers find its runs.
             binding_id: raised when tools behave differently under the same schema; older runs then stay with older workers.
             deps: what tools find as `ToolContext.deps`; made anew in every process, never stored.
+            output_type: what the answer has to be: a pydantic model, dataclass, TypedDict or other type, or an `Output`, which
+                also takes a JSON Schema with a validator. The run then ends with an `output` of that type; None: with a text.
             make_context: takes `RunFacts`, returns `RunContext(tools={tool name: value}, runtime=value)` for tools and hooks of
                 one run; asked in every process that works on it. It may be a coroutine function. Never stored.
 
@@ -77,6 +82,7 @@ class Agent:
             model_extra=dict(model_extra),
             binding_id=_text(name, "binding_id", binding_id) or "1",
             deps=deps,
+            output=_output(output_type),
             make_context=_function(name, "make_context", make_context),
         )
 
@@ -151,6 +157,10 @@ def check_budget(whose: str, budget: object) -> Budget:
     if not amounts or any(type(amount) is not int or not 0 <= amount <= MAX_AMOUNT for amount in amounts):
         raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more and up to {MAX_AMOUNT}")
     return budget
+
+
+def _output(given: object) -> OutputType | None:
+    return given if given is None or isinstance(given, Output) else Output(given)
 
 
 def _function(agent: str, what: str, value: F) -> F:

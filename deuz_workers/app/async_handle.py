@@ -120,7 +120,7 @@ class AsyncHandle(AsyncRun):
         loaded = await self._access.store.load(self.scope, self.run_id)
         if loaded is None:
             raise not_found(self.scope, self.run_id)
-        return result_of(loaded)
+        return result_of(loaded, self._access.output_type(loaded.head.agent))
 
     async def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""

@@ -30,6 +30,7 @@ from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.runtime import Clock, Ids
 from deuz_workers.ports.store import RunStore
 from deuz_workers.providers.prices import Price, PriceList
@@ -78,7 +79,7 @@ class Deuz:
     @cached_property
     def aio(self) -> AsyncClient:
         """The same functions for code on an event loop."""
-        return AsyncClient(self, Access(self.store, self.doorbell, self._leases_if_any(), self.clock))
+        return AsyncClient(self, Access(self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry))
 
     def enqueue(
         self,
@@ -231,6 +232,11 @@ class Deuz:
     def close(self) -> None:
         """Connections of the synchronous functions are closed."""
         LOOP.run(self.aclose())
+
+    def output_type(self, agent: str) -> OutputType | None:
+        """Of an agent of this application; None: a text, or the agent is not known here."""
+        definition = self.registry.agent(agent)
+        return None if definition is None else definition.output
 
     def _leases_if_any(self) -> LeaseProvider | None:
         """A producer needs none: without, a cancel only takes effect a little later."""

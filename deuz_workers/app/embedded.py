@@ -114,7 +114,7 @@ async def resume_embedded(
             answers.check(loaded)
             settles = answers.settle(loaded)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
-                return result_of(loaded)
+                return result_of(loaded, app.output_type(loaded.head.agent))
             if settles:
                 await answers.hand_in(app.store, loaded)
             return await _driven(app, driving, scope, run_id, agent)
@@ -128,7 +128,7 @@ async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent:
         return refused(run_id, scope, agent, error)
     loaded = await app.store.load(scope, run_id)
     assert loaded is not None
-    return result_of(loaded)
+    return result_of(loaded, app.output_type(loaded.head.agent))
 
 
 async def drive_swarm(driving: InProcess, handle: AsyncSwarmHandle) -> SwarmResult:

@@ -12,6 +12,7 @@ from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import DeuzError, RunFailedError, as_record
+from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.store import Loaded
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class AgentResult(Generic[T]):
     value: T | None = None
     """The output of a completed run; read it as `output`."""
     reason: str | None = None
-    """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `start-before-passed` or
+    """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `output-attempts-exhausted`, `start-before-passed` or
     `tool-reconciliation-required`, or `quarantine`, both of a run that is parked until somebody frees it."""
     stop_details: Mapping[str, object] | None = None
     error: Mapping[str, object] | None = None
@@ -92,8 +93,9 @@ class AgentResult(Generic[T]):
         return self.reason or "no reason is recorded"
 
 
-def result_of(loaded: Loaded) -> AgentResult[object]:
-    """The result of a run whose head `has_report`.
+def result_of(loaded: Loaded, output: OutputType | None = None) -> AgentResult[object]:
+    """The result of a run whose head `has_report`. `output`: its output type, where this process knows its agent; without it
+    the output is plain data.
 
     Raises `CheckpointVersionError` or `CodecError` for rows of another build.
     """
@@ -101,6 +103,9 @@ def result_of(loaded: Loaded) -> AgentResult[object]:
     run = read_run(head, loaded.messages, loaded.receipts)
     envelope = run.envelope
     status, reason = _status(head, run)
+    value = envelope.output if status == "completed" else None
+    if output is not None and envelope.finalizes and status == "completed":
+        value = output.restore(value)
     return AgentResult(
         status=status,
         run_id=head.run_id,
@@ -109,7 +114,7 @@ def result_of(loaded: Loaded) -> AgentResult[object]:
         messages=tuple(run.history),
         usage=envelope.usage,
         steps=envelope.checkpoint.step,
-        value=envelope.output if status == "completed" else None,
+        value=value,
         reason=reason,
         stop_details=envelope.stop_details,
         error=envelope.error,

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from deuz_workers.core.effects import (
     AnswerTurn,
+    AskForOutput,
     AwaitAnswers,
     CallModel,
+    CheckOutput,
     ConductSwarm,
     Effect,
     Finish,
@@ -50,7 +52,10 @@ def decide(run: Run) -> Effect:
         return _settle_turn(run, calls)
     if len(run.history) and run.history[-1].role == "assistant":
         text = run.history[-1].text
-        return Finish(Finished("completed", output=text, has_output=True))
+        if envelope.finalizes:
+            return CheckOutput(text) if envelope.phase == "finalizing" else AskForOutput()
+        details = {"finish_reason": "length"} if envelope.checkpoint.cut_off else None
+        return Finish(Finished("completed", details=details, output=text, has_output=True))
     if envelope.task_id is not None and envelope.status == "queued" and not run.inputs_given:
         return GatherInputs()
     return _call_model(run)
@@ -66,6 +71,9 @@ def _call_model(run: Run) -> Effect:
     step = checkpoint.step if checkpoint.attempts else checkpoint.step + 1
     if step > run.envelope.limits.max_steps:
         return Finish(Finished("stopped", "max-steps", {"max_steps": run.envelope.limits.max_steps}))
+    most = run.envelope.limits.max_output_attempts
+    if run.envelope.phase == "finalizing" and not checkpoint.attempts and checkpoint.output_attempts >= most:
+        return Finish(Finished("stopped", "output-attempts-exhausted", {"max_output_attempts": most}))
     return CallModel(step, checkpoint.attempts + 1)
 
 

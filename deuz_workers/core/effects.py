@@ -22,6 +22,18 @@ class CallModel:
 
 
 @dataclass(frozen=True, slots=True)
+class AskForOutput:
+    """The tool loop is over: ask for the final answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutput:
+    """Does this text have the output type of the run?"""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedCall:
     """`start`: never ran. `rerun`: interrupted, may be repeated. `project`: ran, its raw value is recorded."""
 
@@ -72,4 +84,16 @@ class Nothing:
     """The run has ended."""
 
 
-Effect = GatherInputs | CallModel | RunCalls | AnswerTurn | Reconcile | AwaitAnswers | ConductSwarm | Finish | Nothing
+Effect = (
+    GatherInputs
+    | CallModel
+    | AskForOutput
+    | CheckOutput
+    | RunCalls
+    | AnswerTurn
+    | Reconcile
+    | AwaitAnswers
+    | ConductSwarm
+    | Finish
+    | Nothing
+)

@@ -60,6 +60,10 @@ class LoopCheckpoint:
     open_call: OpenCall | None = None
     approval_request_counts: Mapping[str, int] = field(default_factory=lambda: NO_COUNTS)
     """How often the gate asked for an approval under each call id."""
+    output_attempts: int = 0
+    """Turns that asked for the final answer."""
+    cut_off: bool = False
+    """The newest reply ended at the limit of its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class AgentRunEnvelope:
     """Recorded answers to approval requests by call id, kept until the turn is answered."""
     held: tuple[Message, ...] = ()
     """Messages that arrived while calls of a turn were open; they follow its results, since a call is answered first."""
+    finalizes: bool = False
+    """The agent that began the run has an output type."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Transient cause of the last failure."""
@@ -120,6 +126,10 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         checkpoint["open_call"] = envelope.checkpoint.open_call.to_record()
     if envelope.checkpoint.approval_request_counts:
         checkpoint["approval_request_counts"] = dict(envelope.checkpoint.approval_request_counts)
+    if envelope.checkpoint.output_attempts:
+        checkpoint["output_attempts"] = envelope.checkpoint.output_attempts
+    if envelope.checkpoint.cut_off:
+        checkpoint["cut_off"] = True
     record: dict[str, object] = {
         "kind": KIND,
         "checkpoint": checkpoint,
@@ -136,8 +146,9 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["verdicts"] = {call_id: dict(verdict) for call_id, verdict in envelope.verdicts.items()}
     if envelope.held:
         record["held"] = [message_to_record(message) for message in envelope.held]
-    if envelope.cancelled:
-        record["cancelled"] = True
+    for name in ("finalizes", "cancelled"):
+        if getattr(envelope, name):
+            record[name] = True
     for name in ("retry", "reason", "stop_details", "error"):
         value = getattr(envelope, name)
         if value is not None:
@@ -189,6 +200,8 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 _int(checkpoint["retries"]),
                 None if open_call is None else OpenCall.from_record(cast(Mapping[str, object], open_call)),
                 cast(Mapping[str, int], checkpoint.get("approval_request_counts", NO_COUNTS)),
+                _int(checkpoint.get("output_attempts", 0)),
+                checkpoint.get("cut_off") is True,
             ),
             limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),
             usage=Usage.from_record(cast(Mapping[str, object], record["usage"])),
@@ -197,6 +210,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             binding=cast("Mapping[str, object] | None", record.get("binding")),
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
             held=tuple(map(message_from_record, cast("list[object]", record.get("held", [])))),
+            finalizes=record.get("finalizes") is True,
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),

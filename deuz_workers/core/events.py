@@ -39,6 +39,10 @@ class Bound:
     binding: Mapping[str, object]
     limits: Limits | None = None
     """None: the run keeps those it was enqueued with."""
+    finalizes: bool = False
+    """The agent has an output type."""
+    has_loop: bool = True
+    """There is something to do before the final answer is asked for: the agent has tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,20 @@ class InputsGiven:
     """Messages that the run starts from beside its own: the results of the tasks before it."""
 
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAsked:
+    """The tool loop is over; `message` asks for the final answer."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRejected:
+    """The newest reply does not have the output type; `problem` tells the model why."""
+
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +191,8 @@ Event = (
     NotesFolded
     | Bound
     | InputsGiven
+    | OutputAsked
+    | OutputRejected
     | ModelCallStarted
     | ModelReplied
     | ModelCallFailed

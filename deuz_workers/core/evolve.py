@@ -1,9 +1,9 @@
 """Folding what happened into the run. `evolve(run, event)` returns the next run and leaves the given one as it is.
 
 Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
-`model.replied`, `model.failed`, `model.abandoned`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`,
-`tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `run.completed`, `run.stopped`, `run.failed`. They carry ids,
-names, counts and error texts; never prompts, arguments or results.
+`model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `tool.started`, `tool.rejected`, `tool.executed`,
+`tool.failed`, `tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `run.completed`, `run.stopped`, `run.failed`.
+They carry ids, names, counts and error texts; never prompts, arguments or results.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from deuz_workers.core.candidate import ask_for_repair
 from deuz_workers.core.change import Reserve, Settle, Stage
 from deuz_workers.core.draft import Draft
 from deuz_workers.core.envelope import OpenCall
@@ -32,6 +33,8 @@ from deuz_workers.core.events import (
     ModelCallStarted,
     ModelReplied,
     NotesFolded,
+    OutputAsked,
+    OutputRejected,
     Resumed,
     Suspended,
     TurnAnswered,
@@ -68,7 +71,14 @@ def _fold(draft: Draft, event: Event) -> None:
         case NotesFolded():
             _fold_notes(draft, event)
         case Bound(binding, limits):
-            draft.change(binding=binding, limits=limits or draft.value("limits"))
+            draft.change(binding=binding, limits=limits or draft.value("limits"), finalizes=event.finalizes)
+            if event.finalizes and not event.has_loop:
+                draft.change(phase="finalizing")
+        case OutputAsked(message):
+            draft.change(phase="finalizing")
+            draft.append(message)
+        case OutputRejected():
+            _reject_output(draft, event)
         case InputsGiven(messages):
             draft.inputs_given = True
             draft.append(*messages)
@@ -130,6 +140,8 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
         step += 1
         draft.receipts = {}
         draft.projected = frozenset()
+        if draft.value("phase") == "finalizing":
+            draft.move(output_attempts=draft.point("output_attempts") + 1)
     draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call)
     draft.starts = True
     scopes = draft.envelope.scopes
@@ -141,7 +153,7 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
 def _fold_reply(draft: Draft, event: ModelReplied) -> None:
     used = event.usage
     _close_call(draft, "unknown" if used is None else "settled", used)
-    draft.move(attempts=0, retries=0)
+    draft.move(attempts=0, retries=0, cut_off=event.finish_reason == "length")
     usage: Usage = draft.value("usage")
     draft.change(usage=usage + used if used is not None else replace(usage, cost_micros=None), retry=None)
     draft.progress = True
@@ -161,6 +173,19 @@ def _fold_reply(draft: Draft, event: ModelReplied) -> None:
         _fold(draft, Finished("stopped", "refusal"))
     elif event.finish_reason == "length" and calls:
         _fold(draft, Finished("stopped", "length", {"cut_off_calls": calls}))
+    elif event.finish_reason == "length" and draft.value("finalizes"):
+        _fold(draft, Finished("stopped", "length"))
+
+
+def _reject_output(draft: Draft, event: OutputRejected) -> None:
+    attempts: int = draft.point("output_attempts")
+    draft.journal("output.rejected", step=draft.step, attempt=attempts)
+    most: int = draft.value("limits").max_output_attempts
+    if attempts >= most:
+        details = {"max_output_attempts": most, "problem": event.problem}
+        _fold(draft, Finished("stopped", "output-attempts-exhausted", details))
+    else:
+        draft.append(ask_for_repair(event.problem))
 
 
 def _answer_undispatched(draft: Draft, finish_reason: str) -> None:

@@ -15,9 +15,13 @@ class Limits:
     """Bounds of one run. Times in milliseconds."""
 
     max_steps: int = 20
-    """Turns of the root tool loop; the requirement tables fix the default (RES-013)."""
+    """Turns of the root tool loop and of the final answer together; the requirement tables fix the default (RES-013)."""
     max_retries: int = 4
     """Automatic repeats of a model call after transient failures, per turn."""
+    max_output_attempts: int = 2
+    """Answers that may be asked for until one has the output type (RES-013)."""
+    max_verify_attempts: int = 3
+    """Answers that a verifier may look at (RES-013)."""
     model_timeout_ms: int = 600_000
     tool_timeout_ms: int = 900_000
 
@@ -25,6 +29,8 @@ class Limits:
         return {
             "max_steps": self.max_steps,
             "max_retries": self.max_retries,
+            "max_output_attempts": self.max_output_attempts,
+            "max_verify_attempts": self.max_verify_attempts,
             "model_timeout_ms": self.model_timeout_ms,
             "tool_timeout_ms": self.tool_timeout_ms,
         }

@@ -23,6 +23,8 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("running", "Bound"): ("running",),
     ("running", "ModelCallStarted"): ("running",),
     ("running", "ModelReplied"): ("running",),
+    ("running", "OutputAsked"): ("running",),
+    ("running", "OutputRejected"): ("running",),
     ("running", "ModelCallFailed"): ("running",),
     ("running", "ModelCallAbandoned"): ("running",),
     ("running", "CallStarted"): ("running",),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deuz_workers.core.codec import digest
+from deuz_workers.core.codec import canonical, digest
 from deuz_workers.core.estimate import text_bytes, tool_bytes
+from deuz_workers.core.limits import Limits
 from deuz_workers.ports.definition import AgentDefinition
 
 
@@ -15,7 +16,19 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
         name: digest({"parameters": tool.spec.parameters, "description": tool.spec.description})
         for name, tool in sorted(agent.tools.items())
     }
-    return {"binding_id": agent.binding_id, "limits": agent.limits.to_record(), "model": agent.model.name, "tools": tools}
+    binding: dict[str, object] = {"binding_id": agent.binding_id, "limits": _limits(agent.limits), "model": agent.model.name}
+    if agent.output is not None:
+        binding["output"] = digest(agent.output.record)
+    return {**binding, "tools": tools}
+
+
+FIRST_LIMITS = frozenset(("max_steps", "max_retries", "model_timeout_ms", "tool_timeout_ms"))
+
+
+def _limits(limits: Limits) -> dict[str, object]:
+    """Those that came later are part of it where they differ from their defaults, so that older bindings still match."""
+    usual = Limits().to_record()
+    return {name: value for name, value in limits.to_record().items() if name in FIRST_LIMITS or value != usual[name]}
 
 
 class Bindings:
@@ -35,6 +48,8 @@ class Bindings:
         known = self._made.get(agent.name)
         if known is None or known[0] is not agent:
             size_bytes = text_bytes(agent.instructions or "") + tool_bytes(tool.spec for tool in agent.tools.values())
+            if agent.output is not None:
+                size_bytes += text_bytes(canonical(agent.output.schema))
             known = self._made[agent.name] = (agent, binding_of(agent), size_bytes)
         return known
 

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal
 
+from deuz_workers.core.candidate import ask_for_output
 from deuz_workers.core.change import Bell, Head, ItemRow, NoteRow
 from deuz_workers.core.decide import REDUCE, decide
 from deuz_workers.core.effects import (
     AnswerTurn,
+    AskForOutput,
     AwaitAnswers,
     CallModel,
+    CheckOutput,
     ConductSwarm,
     Effect,
     Finish,
@@ -34,6 +37,7 @@ from deuz_workers.core.events import (
     Finished,
     ModelCallAbandoned,
     NotesFolded,
+    OutputAsked,
     Resumed,
     Suspended,
     TurnAnswered,
@@ -43,6 +47,7 @@ from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
+from deuz_workers.engine.answer import judge
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.committer import BudgetRefused, CancelFirst, Committer, StepOver
@@ -141,6 +146,11 @@ class Loop:
                 return None
             case CallModel():
                 return await self._call_model(effect, run)
+            case AskForOutput():
+                await self._commit(OutputAsked(ask_for_output()))
+                return "turn"
+            case CheckOutput(text):
+                return await self._check_output(text)
             case RunCalls():
                 return await self._run_calls(effect, run)
             case AnswerTurn():
@@ -213,6 +223,16 @@ class Loop:
             return None
         await self._commit()
         return "drained"
+
+    async def _check_output(self, text: str) -> LoopEnd | None:
+        assert isinstance(self.definition, AgentDefinition)
+        assert self.definition.output is not None
+        self._check_may_start()
+        hooks = self._hooks()
+        await self._about_to_ask(hooks.limit_ms, "output")
+        judged = await judge(self.definition.output, text, hooks)
+        await self._commit(judged)
+        return "ended" if self.committer.run.envelope.is_final else "turn"
 
     async def _run_calls(self, effect: RunCalls, run: Run) -> LoopEnd | None:
         self._check_may_start()

@@ -7,6 +7,7 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 
+from deuz_workers.core.candidate import candidate
 from deuz_workers.core.change import BudgetExceeded
 from deuz_workers.core.effects import CallModel
 from deuz_workers.core.envelope import OpenCall
@@ -24,7 +25,8 @@ from deuz_workers.engine.user_code import is_end_of
 from deuz_workers.engine.weight import HEAVY_SIZE, message_size
 from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.model import ModelRequest, OutputFormat, ToolChoice, ToolSpec
+from deuz_workers.ports.output import OutputType
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +53,13 @@ class ModelCall:
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
-        bound = usage_bound(size_bytes, self.agent.max_output_tokens)
-        cost = self.gear.prices.cost_micros(self.agent.model.name, bound)
-        started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, bound.total_tokens, cost))
+        most = usage_bound(size_bytes, self.agent.max_output_tokens)
+        cost = self.gear.prices.cost_micros(self.agent.model.name, most)
+        started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost))
         if self.run.envelope.binding is None:
-            return (Bound(self.bindings.of(self.agent), self.agent.limits), started)
+            agent = self.agent
+            bound = Bound(self.bindings.of(agent), agent.limits, agent.output is not None, has_loop=bool(agent.tools))
+            return (bound, started)
         return (started,)
 
     def refused(self, refusal: BudgetExceeded) -> Finished:
@@ -78,10 +82,13 @@ class ModelCall:
             limit_ms = max(1, min(limit_ms, deadline_in_ms - stop.elapsed_ms))
         history = tuple(self.run.history)
         messages = (system(self.agent.instructions), *history) if self.agent.instructions else history
+        tools, tool_choice, output_format = self._offer()
         request = ModelRequest(
             self.request_id,
             messages,
-            tuple(tool.spec for tool in self.agent.tools.values()),
+            tools,
+            tool_choice,
+            output_format=output_format,
             max_output_tokens=self.agent.max_output_tokens,
             temperature=self.agent.temperature,
             timeout_ms=limit_ms,
@@ -111,6 +118,27 @@ class ModelCall:
             event = await self._replied(reply)
         return None if limit.expired() and stop.model_must_end else event
 
+    @property
+    def _output(self) -> OutputType | None:
+        """What the reply has to be; None: this call belongs to the tool loop."""
+        envelope, output = self.run.envelope, self.agent.output
+        if envelope.binding is None:
+            return None if self.agent.tools else output
+        return output if envelope.phase == "finalizing" else None
+
+    def _offer(self) -> tuple[tuple[ToolSpec, ...], ToolChoice, OutputFormat | None]:
+        """What the model may call, and what it has to answer (FIN-003, FIN-010)."""
+        tools = tuple(tool.spec for tool in self.agent.tools.values())
+        output = self._output
+        if output is None:
+            return tools, "auto", None
+        if self._asks_by_tool(output):
+            return (ToolSpec(output.name, "Give the final answer.", output.schema),), "required", None
+        return tools, "none" if tools else "auto", OutputFormat(output.name, output.schema)
+
+    def _asks_by_tool(self, output: OutputType) -> bool:
+        return (output.mode or getattr(self.agent.model, "output_mode", "json")) == "tool"
+
     async def _replied(self, given: object) -> ModelReplied | ModelCallFailed:
         """What the model handed over, as it will be read back; a failed call where it cannot be stored."""
         try:
@@ -119,6 +147,9 @@ class ModelCall:
             reply = await asyncio.to_thread(stored_reply, reply) if heavy else stored_reply(reply)
         except ModelResponseError as error:
             return self._failed(error)
+        output = self._output
+        if output is not None:
+            reply = replace(reply, message=candidate(reply.message, output.name if self._asks_by_tool(output) else None))
         if reply.usage is None:
             return ModelReplied(reply.message, reply.finish_reason, None)
         cost = self._cost_micros(reply.model, reply.usage)

@@ -11,6 +11,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.model import Model
+from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import CancelSignal, Tool
 
 NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
@@ -30,6 +31,8 @@ class AgentDefinition:
     """Raised when the behaviour of tools changes although their schemas do not."""
     deps: Any = None
     make_context: MakeContext | None = None
+    output: OutputType | None = None
+    """What the answer has to be; None: the text of the last reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,14 @@ class ToolSpec:
     parameters: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """What the reply has to be; `schema` is a JSON Schema of type object."""
+
+    name: str
+    schema: Mapping[str, object]
+
+
 ToolChoice = Literal["auto", "none", "required"]
 
 
@@ -37,6 +45,8 @@ class ModelRequest:
     """Limit of the whole call, retries inside the client included."""
     extra: Mapping[str, object] = field(default_factory=lambda: NOTHING)
     """Vendor's own body fields, passed on as they are."""
+    output_format: OutputFormat | None = None
+    """None: the reply is free."""
     attempt: int = 1
     """Number of this attempt at the turn, from 1; never sent. Scripted models answer by it."""
 
@@ -56,6 +66,9 @@ OnText = Callable[[str], None]
 
 
 class Model(Protocol):
+    """A model may say with an attribute `output_mode`, `json` or `tool`, how it is best asked for an `OutputFormat`: in the
+    request, or by one forced tool (`tool_choice` `required`). Without one it is `json`."""
+
     @property
     def name(self) -> str:
         """`provider:model`, the identity that a resume compares."""

@@ -20,6 +20,7 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
+from deuz_workers.ports.output import OutputMode
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.providers.chat_errors import names_stream_options, status_failure, wrong_type
 from deuz_workers.providers.chat_reply import parse_completion, read_reply
@@ -57,6 +58,7 @@ class ChatCompletionsModel:
         stream: bool = True,
         max_tokens_field: MaxTokensField | None = None,
         replay_reasoning: bool = False,
+        output_mode: OutputMode = "json",
         timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008 (frozen)
         clock: Clock | None = None,
@@ -73,6 +75,7 @@ class ChatCompletionsModel:
                 URL, else `compatible`, which no price list knows.
             stream: False sends requests for whole replies, for servers that cannot stream tool calls.
             max_tokens_field: None: `max_completion_tokens` for OpenAI's own URL, else `max_tokens`.
+            output_mode: how typed answers are asked for: `json`, by `response_format`, or `tool`, for servers without it.
             replay_reasoning: send thoughts of this model back to it (DeepSeek's thinking mode needs them).
             clock: for the waits between retries. chance: random numbers from 0 to 1 for their jitter.
 
@@ -82,6 +85,7 @@ class ChatCompletionsModel:
         is_openai = self._base_url == OPENAI_URL
         self._provider = provider or ("openai" if is_openai else "compatible")
         self._model = model
+        self.output_mode: OutputMode = output_mode
         self._api_key = api_key
         self._key_variable = "OPENAI_API_KEY" if is_openai else None
         self._headers = dict(headers or {})

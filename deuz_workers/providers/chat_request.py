@@ -5,6 +5,7 @@ them:
 
 * `max_completion_tokens` replaced `max_tokens`, which OpenAI's reasoning models refuse and which most other servers know alone;
 * `stream_options.include_usage` asks for a last chunk with the usage; OpenAI sends none without it;
+* `response_format` of type `json_schema` asks for the format; without `strict` any JSON Schema is taken;
 * DeepSeek's thinking mode refuses (400) a later turn whose assistant messages with calls lack their `reasoning_content`
   (https://api-docs.deepseek.com/guides/thinking_mode), while its older models refuse turns that carry one: hence a setting;
 * Gemini's OpenAI surface wants `extra_content` of a call (its thought signature) back unchanged
@@ -68,6 +69,11 @@ def build_body(request: ModelRequest, dialect: Dialect) -> dict[str, Any]:
         body["tools"] = [_tool(spec) for spec in request.tools]
         if request.tool_choice != "auto":
             body["tool_choice"] = request.tool_choice
+    own_fields = OWN_FIELDS
+    if request.output_format is not None:
+        own_fields |= {"response_format"}
+        named = {"name": request.output_format.name, "schema": dict(request.output_format.schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": named}
     if request.max_output_tokens is not None:
         body[dialect.max_tokens_field] = request.max_output_tokens
     if request.temperature is not None:
@@ -76,7 +82,7 @@ def build_body(request: ModelRequest, dialect: Dialect) -> dict[str, Any]:
         body["stream"] = True
         if dialect.asks_for_usage:
             body["stream_options"] = {"include_usage": True}
-    if taken := sorted(OWN_FIELDS & request.extra.keys()):
+    if taken := sorted(own_fields & request.extra.keys()):
         raise ModelRequestError(f"extra may not set {', '.join(taken)}; use the field of the request")
     return body | dict(request.extra)
 

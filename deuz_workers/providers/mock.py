@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import ModelRequestError, ModelTimeoutError
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
+from deuz_workers.ports.output import OutputMode
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.providers.pairing import check_pairs
 from deuz_workers.providers.script import (
@@ -41,11 +42,19 @@ class MockModel:
     """
 
     def __init__(
-        self, script: Sequence[Entry], *, model: str = "scripted", usage: Usage = DEFAULT_USAGE, clock: Clock | None = None
+        self,
+        script: Sequence[Entry],
+        *,
+        model: str = "scripted",
+        usage: Usage = DEFAULT_USAGE,
+        clock: Clock | None = None,
+        output_mode: OutputMode = "json",
     ) -> None:
-        """`model`: second half of `name`, which prices are looked up by too. `usage`: of every reply that names no other."""
+        """`model`: second half of `name`, which prices are looked up by too. `usage`: of every reply that names no other.
+        `output_mode`: how it is asked for a typed answer."""
         self._script: Sequence[Entry] | Answer = tuple(script)
         self._model = model
+        self.output_mode: OutputMode = output_mode
         self._usage = usage
         self._clock = clock
         self._requests: deque[ModelRequest] = deque(maxlen=KEPT_REQUESTS)

@@ -21,7 +21,7 @@ from deuz_workers.core.messages import (
     user,
 )
 from deuz_workers.errors import ModelRequestError
-from deuz_workers.ports.model import ModelRequest, ToolSpec
+from deuz_workers.ports.model import ModelRequest, OutputFormat, ToolSpec
 from deuz_workers.providers.chat_reply import read_reply
 from deuz_workers.providers.chat_request import Dialect, build_body, encode_body
 
@@ -98,6 +98,17 @@ def test_a_request_with_everything() -> None:
 
 
 @pytest.mark.spec("MSG-001")
+@pytest.mark.spec("FIN-003")
+def test_a_typed_answer_is_asked_for_by_its_schema_with_the_tools_out_of_reach() -> None:
+    """`response_format` of type `json_schema`; the tools stay listed and their choice is `none`."""
+    answer = OutputFormat("bill", {"type": "object", "properties": {"cents": {"type": "integer"}}})
+    body = body_of(user("go"), tools=(ADD,), tool_choice="none", output_format=answer)
+    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "bill", "schema": dict(answer.schema)}}
+    assert ([tool["function"]["name"] for tool in body["tools"]], body["tool_choice"]) == (["add"], "none")
+    with pytest.raises(ModelRequestError, match="response_format"):
+        body_of(user("go"), output_format=answer, extra={"response_format": {"type": "text"}})
+
+
 def test_a_string_is_one_text_part() -> None:
     """The same body, whether content was given as a string or as one text part."""
     assert body_of(user("hi")) == body_of(user([TextPart("hi")]))
