@@ -52,6 +52,25 @@ def import_from_here(name: str, place: str) -> object:
         ) from None
 
 
+def place_of(app: Deuz) -> str | None:
+    """Where another process finds `app`, as `load_app` takes it; None where no imported module holds it by a name of its own.
+
+    A script that was started as a file has no name that can be imported.
+    """
+    for name, module in sorted(sys.modules.items()):
+        if name == "__main__":
+            spec = getattr(module, "__spec__", None)
+            if spec is None:
+                continue
+            name = spec.name
+        if not all(part.isidentifier() for part in name.split(".")):
+            continue
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if value is app and attribute.isidentifier():
+                return f"{name}:{attribute}"
+    return None
+
+
 def with_article(name: str) -> str:
     """`a Swarm`, `an Agent`."""
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.discovery import place_of
 from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.ports.runtime import Clock
 
@@ -33,8 +35,12 @@ log = logging.getLogger(__name__)
 class Companion:
     """Of one worker. Events: ``companion_started`` (`pid`), ``quarantine_unattended`` (once)."""
 
-    def __init__(self, queues: Sequence[str], clock: Clock, *, grace_ms: int) -> None:
-        """`queues`: of the worker. `grace_ms`: how long its drain may take."""
+    def __init__(self, app: Deuz, queues: Sequence[str], clock: Clock, *, grace_ms: int) -> None:
+        """`queues`: of the worker. `grace_ms`: how long its drain may take.
+
+        It finds `app` where `DEUZ_APP` says, else by the module that holds it.
+        """
+        self._app = app
         self._clock = clock
         self._queues = [quarantine_queue(name) for name in queues]
         self._grace_s = grace_ms / 1000 + END_PATIENCE_S
@@ -69,9 +75,11 @@ class Companion:
             now_ms = self._clock.monotonic_ms()
             if self._started_ms is not None and now_ms - self._started_ms < APART_MS:
                 return
-            if not os.environ.get("DEUZ_APP"):
+            place = os.environ.get("DEUZ_APP") or place_of(self._app)
+            if not place:
                 if not self._told:
-                    log.error("quarantine_unattended queues=%s", ",".join(self._queues))
+                    way_out = "set DEUZ_APP=package.module:attribute, or start a worker of these queues with --pool solo"
+                    log.error("quarantine_unattended queues=%s way_out=%r", ",".join(self._queues), way_out)
                 self._told = True
                 return
             self._started_ms = now_ms
@@ -79,7 +87,7 @@ class Companion:
             name = f"quarantine-{os.getpid()}@%h"
             self._process = subprocess.Popen(  # noqa: S603 - our own program, with names of queues
                 [*command, "--queues", ",".join(self._queues), "--name", name],
-                env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+                env={**os.environ, "DEUZ_APP": place, PARENT_VARIABLE: str(os.getpid())},
                 stdin=subprocess.DEVNULL,
             )
             log.warning("companion_started pid=%d queues=%s", self._process.pid, ",".join(self._queues))

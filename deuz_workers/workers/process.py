@@ -76,7 +76,7 @@ class WorkerProcess:
         self._builds: RedisBuilds | None = None
         self._is_child = is_child
         self._alone = alone
-        self._companion = None if alone else Companion(queues, app.clock, grace_ms=app.settings.drain_grace_ms)
+        self._companion = None if alone else Companion(app, queues, app.clock, grace_ms=app.settings.drain_grace_ms)
         self._runtime: Runtime | None = None
         self._ready: asyncio.Event | None = None
         self._drains = asyncio.Event()
