@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from deuz_workers.app.names import check_name
+from deuz_workers.app.names import check_id, check_name
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
@@ -44,6 +44,7 @@ class Agent:
         model_extra: Mapping[str, object] = NO_EXTRA,
         budget: Budget | None = None,
         queue: str = "default",
+        concurrency_key: str | None = None,
         binding_id: str = "1",
         deps: Any = None,
         output_type: Any = None,
@@ -59,6 +60,7 @@ class Agent:
             model_extra: further fields of the vendor's request body.
             budget: what one run may spend; a run that names its own replaces it.
             queue: where workers find its runs.
+            concurrency_key: of its runs in a scope, only as many run at a time as this key has slots; a run may name another.
             binding_id: raised when tools behave differently under the same schema; older runs then stay with older workers.
             deps: what tools find as `ToolContext.deps`; made anew in every process, never stored.
             output_type: what the answer has to be: a pydantic model, dataclass, TypedDict or other type, or an `Output`, which
@@ -70,6 +72,7 @@ class Agent:
         """
         self.name = check_name("an agent", name)
         self.queue = check_name(f"agent {name!r}: the queue", queue)
+        self.concurrency_key = None if concurrency_key is None else check_id("a concurrency key", concurrency_key)
         self.budget = _budget(name, budget)
         self.definition = AgentDefinition(
             name=name,

@@ -12,13 +12,14 @@ from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.embedded import IN_PROCESS_QUEUE, drive_swarm, driver, resume_embedded, run_embedded
+from deuz_workers.app.names import check_id
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import Bell
 from deuz_workers.core.usage import Budget
-from deuz_workers.errors import RunExistsError, SwarmConflictError
+from deuz_workers.errors import ConfigurationError, RunExistsError, SwarmConflictError
 from deuz_workers.ports.context import given_context
 from deuz_workers.ports.store import NewRun
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
 
 
+MOST_SLOTS = 1_000_000
 LOOK_AGAIN_MS = 5_000
 """After a new run was rung for, in case that its producer died before, or that the doorbell got lost."""
 
@@ -53,6 +55,7 @@ class AsyncClient:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
         connection: Any = None,
     ) -> AsyncHandle:
@@ -66,6 +69,8 @@ class AsyncClient:
             start_at, deadline, start_before: a datetime with a zone, or a timedelta from now by the database's clock.
             queue: None: the agent's. priority: -100 to 100, higher first.
             budget: what the run may spend; None: the agent's.
+            concurrency_key: of the runs of the scope that name it, only as many run at a time as it has slots (`limit_key`, the
+                setting concurrency_limits, else one); the others wait as rows. None: the agent's.
             on_conflict: `reject` raises although the run that is there was asked for the same.
             connection: a psycopg connection in whose transaction the row is written. It is visible after your commit; the
                 sweep finds it within a second, or you ring: `await handle.ring()`.
@@ -75,7 +80,18 @@ class AsyncClient:
         StoreUnavailableError nobody knows, and asking again under the same key is safe.
         """
         options = Options(
-            run_id, idempotency_key, scope, start_at, deadline, start_before, tags, queue, priority, budget, on_conflict
+            run_id,
+            idempotency_key,
+            scope,
+            start_at,
+            deadline,
+            start_before,
+            tags,
+            queue,
+            priority,
+            budget,
+            concurrency_key,
+            on_conflict,
         )
         name = agent if isinstance(agent, str) else agent.name
         self._app.registry.check_agent(name)
@@ -199,6 +215,18 @@ class AsyncClient:
         answers = Answers(approvals, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
         return await resume_embedded(self._app, scope, run_id, answers, context)
+
+    async def limit_key(self, key: str, slots: int, *, scope: str = "default") -> None:
+        """So many runs of the scope that name this concurrency key run at a time; 0 stops them. Those that run go on.
+
+        Raises: ConfigurationError; StoreUnavailableError, and asking again is safe.
+        """
+        check_id("a concurrency key", key)
+        check_id("a scope", scope)
+        if type(slots) is not int or not 0 <= slots <= MOST_SLOTS:
+            raise ConfigurationError(f"a concurrency key has 0 to {MOST_SLOTS} slots, not {slots!r}")
+        await self._access.store.set_slots(scope, key, slots)
+        await self._access.ring(await self._access.store.fill_key(scope, key))
 
     def handle(self, run_id: str, scope: str = "default") -> AsyncHandle:
         """Of a run that exists; nothing is looked up yet."""

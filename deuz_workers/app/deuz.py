@@ -97,6 +97,7 @@ class Deuz:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
         connection: Any = None,
     ) -> Handle:
@@ -121,6 +122,7 @@ class Deuz:
                     queue=queue,
                     priority=priority,
                     budget=budget,
+                    concurrency_key=concurrency_key,
                     on_conflict=on_conflict,
                     connection=connection,
                 )
@@ -179,6 +181,10 @@ class Deuz:
     def resume_embedded(self, run_id: str, **options: Any) -> AgentResult[Any]:
         """Go on with a stored run in this process. See `AsyncClient.resume_embedded`."""
         return LOOP.run(self.aio.resume_embedded(run_id, **options))
+
+    def limit_key(self, key: str, slots: int, *, scope: str = "default") -> None:
+        """So many runs of the scope that name this concurrency key run at a time. See `AsyncClient.limit_key`."""
+        LOOP.run(self.aio.limit_key(key, slots, scope=scope))
 
     def handle(self, run_id: str, scope: str = "default") -> Handle:
         """Of a run that exists; nothing is looked up yet."""

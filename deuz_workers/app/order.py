@@ -55,6 +55,8 @@ class Options:
     priority: int = 0
     """Higher first, -100 to 100."""
     budget: Budget | None = None
+    concurrency_key: str | None = None
+    """Of the runs of the scope that name it, only as many run at a time as it has slots."""
     on_conflict: OnConflict = "return"
     """`reject`: raise `RunExistsError` although the run that is there was asked for the same."""
 
@@ -64,6 +66,8 @@ class Options:
             check_run_id(self.run_id)
         if self.idempotency_key is not None:
             check_id("an idempotency key", self.idempotency_key)
+        if self.concurrency_key is not None:
+            check_id("a concurrency key", self.concurrency_key)
         if self.queue is not None:
             check_name("a queue", self.queue)
         if type(self.priority) is not int or not -100 <= self.priority <= 100:
@@ -154,6 +158,7 @@ def agent_run(
         deadline=when("deadline", options.deadline),
         start_before=when("start_before", options.start_before),
         tags=dict(options.tags),
+        concurrency_key=options.concurrency_key or (known.concurrency_key if known else None),
         idempotency_key=options.idempotency_key,
         input_digest=digest({"agent": agent, "messages": records, "budget": budget_record(budget)}),
         budget=budget,

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
     silence_ms: int = Field(30_000, ge=1_000)
     """A worker with free slots that heard nothing for so long sends itself a message; if it does not hear that for as long, it
     connects again, and then leaves with the exit code 75."""
+    concurrency_limits: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict[str, int])
+    """Runs at a time of each concurrency key, for keys whose limit is not stored; of a key that is not listed, one. In the
+    environment as JSON."""
     enqueue: Literal["shut", "signed", "unsigned"] = "signed"
     """Which messages `deuz.enqueue` workers accept: none, those signed with one of `producer_keys`, or any, in which case
     whoever can write to the broker can start runs."""
@@ -176,7 +179,12 @@ class Settings(BaseSettings):
 
     @property
     def engine(self) -> EngineSettings:
-        return EngineSettings(lease_ttl_ms=self.lease_ttl_ms, step_limit_ms=self.step_limit_ms, step_turns=self.step_turns)
+        return EngineSettings(
+            lease_ttl_ms=self.lease_ttl_ms,
+            step_limit_ms=self.step_limit_ms,
+            step_turns=self.step_turns,
+            concurrency_limits=self.concurrency_limits,
+        )
 
     def masked(self) -> Mapping[str, object]:
         """Every setting, with accounts and passwords of URLs left out: for logs and `deuz doctor`."""

@@ -104,6 +104,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "due_in_ms": head.due_in_ms,
         "deadline_in_ms": head.deadline_in_ms,
         "holder": await _holder(deuz, head),
+        "concurrency": await _concurrency(deuz, head),
         "usage": envelope.usage.to_record(),
         "reason": envelope.reason,
         "error": None if envelope.error is None else dict(envelope.error),
@@ -115,6 +116,14 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "now_ms": (now_ms := await deuz.store.now_ms()),
         "age_ms": now_ms - head.created_at_ms,
     }
+
+
+async def _concurrency(deuz: Deuz, head: Head) -> dict[str, object] | None:
+    """The run's concurrency key, whether it has a slot of it, and how many have and wait."""
+    if head.slot_key is None:
+        return None
+    counters = await deuz.store.slot_counters(head.scope, head.slot_key)
+    return {"key": head.slot_key, "slot": head.slot, **({} if counters is None else asdict(counters))}
 
 
 async def _holder(deuz: Deuz, head: Head) -> dict[str, object] | None:
@@ -157,6 +166,10 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
         ("created", f"{duration(record['age_ms'])} ago"),
         ("used", f"{counted(record['turns'], 'turn')}, {counted(record['tokens'], 'token')}, {cost(record['cost_micros'])}"),
     ]
+    if key := record["concurrency"]:
+        has = {"held": "has a slot", "waiting": "waits for a slot"}.get(key["slot"], "holds no slot")
+        counts = f", {key['used']} of {key['slots']} in use, {key['waiting']} waiting" if "slots" in key else ""
+        lines.append(("concurrency", escape(f"{has} of {key['key']}{counts}")))
     lines += [
         (
             "unclean end",

@@ -75,7 +75,12 @@ class Head:
     created_at_ms: int = 0
     """Unix time in milliseconds by the store's clock."""
     waits_for_slot: bool = False
-    """Of a swarm task: pending or ready, so that it takes no step that could begin anything."""
+    """A swarm task that is pending or ready, or a run that asked for a slot of its concurrency key: it takes no step that could
+    begin anything."""
+    slot_key: str | None = None
+    """Concurrency key: so many runs of the scope that name it run at a time as it has slots."""
+    slot: Literal["waiting", "held"] | None = None
+    """Of that key."""
 
     @property
     def has_work(self) -> bool:

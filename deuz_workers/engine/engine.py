@@ -329,6 +329,7 @@ class Engine:
         )
         if not parked:
             return None if head.is_to_end else "over"
+        await self._fill_key(head, bells)
         if head.swarm_rid is not None:
             bells.extend(await gear.store.fill_slots(head.swarm_rid))
         return "parked"
@@ -354,6 +355,7 @@ class Engine:
         gear = self.gear
         if is_poisoned(attempts) and await gear.store.park(head.rid, head.revision, QUARANTINE, despite_notes=True):
             log.error("run_quarantined run=%s agent=%s attempts=%d", head.run_id, head.agent, attempts)
+            await self._fill_key(head, bells)
             if head.swarm_rid is not None:
                 bells.extend(await gear.store.fill_slots(head.swarm_rid))
             return "quarantined"
@@ -375,13 +377,21 @@ class Engine:
         last = committer.applied[-1] if committer.applied else None
         if last is not None and last.due and not run.envelope.is_final and end in ("turn", "waiting", "suspended", "drained"):
             bells.append(bell_of(head, last.revision))
-        if head.swarm_rid is None or end not in ("ended", "suspended", "parked"):
+        if end not in ("ended", "suspended", "parked"):
+            return
+        await self._fill_key(head, bells)
+        if head.swarm_rid is None:
             return
         bells.extend(await self.gear.store.fill_slots(head.swarm_rid))
         if last is not None and last.swarm_open == 0:
             settled = await self.gear.store.settle_swarm(head.swarm_rid)
             if settled is not None:
                 bells.append(settled)
+
+    async def _fill_key(self, head: Head, bells: list[Bell]) -> None:
+        """The slot of its concurrency key, which the run gave back just now, goes to another."""
+        if head.slot_key is not None:
+            bells.extend(await self.gear.store.fill_key(head.scope, head.slot_key))
 
     async def _load(self, scope: str, run_id: str) -> tuple[Loaded | None, History | None]:
         store, histories = self.gear.store, self.gear.histories

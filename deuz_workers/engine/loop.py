@@ -126,6 +126,8 @@ class Loop:
                 if run.due_in_ms and not isinstance(effect, Finish | Nothing):
                     await self._commit()
                     return "waiting"
+                if self._lacks_slot(effect) and not await self._take_slot():
+                    return "waiting"  # with nothing saved: whoever has a slot reads notes and answers again
                 end = await self._carry_out(effect, run)
             except CancelFirst:
                 await self._fold_notes()
@@ -334,6 +336,26 @@ class Loop:
         self.bells.extend(conducted.bells)
         await self._commit(Waited() if conducted.ending is None else conducted.ending)
         return "waiting" if conducted.ending is None else "ended"
+
+    def _lacks_slot(self, effect: Effect) -> bool:
+        """The run names a concurrency key, holds no slot of it, and would go on running."""
+        runs_on = isinstance(effect, GatherInputs | CallModel | RunCalls | AnswerTurn)
+        return self.head.slot_key is not None and self.head.slot != "held" and runs_on
+
+    async def _take_slot(self) -> bool:
+        """False: the run waits for one, and is rung when it has it."""
+        store, key = self.gear.store, self.head.slot_key
+        assert key is not None
+        envelope = self.committer.run.envelope
+        slots = self.gear.settings.concurrency_limits.get(key, 1)
+        slot = await store.take_slot(envelope.rid, envelope.revision, slots)
+        if slot is None:
+            raise StepOver("the run was written or parked by somebody else")
+        if slot == "waiting":  # perhaps behind others whose ringer died, beside a slot that is free
+            self.bells.extend(await store.fill_key(envelope.scope, key))
+            return False
+        self.head = replace(self.head, slot=slot)
+        return True
 
     def _check_may_start(self) -> None:
         """Nothing new begins while nobody confirms the lease (decision 5)."""

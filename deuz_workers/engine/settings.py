@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,5 +33,7 @@ class EngineSettings:
     """A run that nobody who is known of can run is looked at again after this, then ever less often, up to
     `nobody_postpone_max_ms`, and at once when a worker comes that can (`RunStore.hasten`)."""
     nobody_postpone_max_ms: int = 300_000
+    concurrency_limits: Mapping[str, int] = field(default_factory=lambda: NO_LIMITS)
+    """Slots of concurrency keys that nobody has set in the store; of others 1."""
     cascade_batch: int = 500
     """Most tasks that one commit of a cascade changes (SWM-033)."""

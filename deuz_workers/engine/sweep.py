@@ -33,6 +33,8 @@ async def sweep_pass(
             await gear.store.postpone(bell.scope, bell.run_id, ms_left)
         else:
             bells.append(bell)
+    for scope, key in await gear.store.keys_needing_attention(BATCH):
+        bells.extend(await gear.store.fill_key(scope, key))
     for swarm_rid in await gear.store.swarms_needing_attention(BATCH):
         bells.extend(await gear.store.fill_slots(swarm_rid))
         settled = await gear.store.settle_swarm(swarm_rid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from deuz_workers.core.change import (
@@ -62,6 +62,8 @@ class NewRun:
     deadline: When | None = None
     start_before: When | None = None
     tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
+    concurrency_key: str | None = None
+    """It runs only with a slot of this key of its scope (`RunStore.take_slot`)."""
     idempotency_key: str | None = None
     """Unique per scope."""
     input_digest: str = ""
@@ -170,6 +172,15 @@ class SwarmCounters:
     open: int
     ready: int
     running: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounters:
+    """Of a concurrency key: runs that may run at a time, that hold a slot, that asked for one."""
+
+    slots: int
+    used: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +394,29 @@ class RunStore(Protocol):
 
         Returns how many.
         """
+        ...
+
+    async def take_slot(self, rid: UUID, expected: int, slots: int) -> Literal["held", "waiting"] | None:
+        """A slot of the run's concurrency key before it runs; None when the revision moved, it is parked or names no key.
+
+        `held`: it has one, now or since before. `waiting`: none is free or others wait already; the run is not due until
+        `fill_key` gives it one, but for its deadline. A key that nobody has set has `slots`. Given back by the commit that
+        suspends or ends the run, and by `park`, in the same statement.
+        """
+        ...
+
+    async def fill_key(self, scope: str, key: str) -> tuple[Bell, ...]:
+        """Give free slots to runs that wait, by priority and age, and make them due; never waits for a run."""
+        ...
+
+    async def set_slots(self, scope: str, key: str, slots: int) -> None:
+        """How many runs of the key may run at a time; those that hold a slot keep it. `fill_key` gives new ones away."""
+        ...
+
+    async def slot_counters(self, scope: str, key: str) -> KeyCounters | None: ...
+
+    async def keys_needing_attention(self, limit: int) -> tuple[tuple[str, str], ...]:
+        """(scope, key) of keys with free slots for which runs wait."""
         ...
 
     async def fill_slots(self, swarm_rid: UUID) -> tuple[Bell, ...]:

@@ -12,8 +12,9 @@ Runs
 ----
 create
     ``run_rid run_scope run_id run_kind run_agent run_body run_version run_queue run_priority run_shard run_last_seq
-    run_idem_key? run_digest run_task_id? run_start_in_ms? run_start_at_ms? run_deadline_in_ms? run_deadline_at_ms?
-    run_start_before_in_ms? run_start_before_at_ms?`` (lists; ``?``: entries may be None; the first is the run itself, the
+    run_idem_key? run_slot_key? run_digest run_task_id? run_start_in_ms? run_start_at_ms? run_deadline_in_ms?
+    run_deadline_at_ms? run_start_before_in_ms? run_start_before_at_ms?``
+    (lists; ``?``: entries may be None; the first is the run itself, the
     others are the tasks of its swarm), ``message_rid message_seq message_body``, ``tag_rid tag_key tag_value``,
     ``budget_key budget_tokens? budget_micros?``, ``swarm_slots`` (None: no swarm), ``task_rid task_id task_waiting task_rank
     task_downstream`` (lists, in the order of the runs after the first), ``edge_up edge_down``, ``ring_in_ms``
@@ -98,6 +99,20 @@ cost_by_tag
     ``scope? tag_key`` -> ``value runs tokens cost_micros?`` (None where any is), by value
 now
     -> ``now_ms``
+
+Concurrency keys
+----------------
+take_slot
+    ``rid expected slots`` -> ``slot`` (``held waiting``, or ``again``: to be sent again); no row when the revision moved, the
+    run is parked or has no key. ``commit`` with a status that suspends or ends, and ``park``, give it back
+fill_key
+    ``scope key ttl_ms`` -> *bell*. By priority and age; never more than slots - used
+set_slots
+    ``scope key slots`` -> no rows
+slot_counters
+    ``scope key`` -> ``slots used waiting``
+keys_needing_attention
+    ``limit`` -> ``scope key``
 
 Swarms
 ------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 from zlib import crc32
 
-from deuz_workers.core.change import FINAL, Change
+from deuz_workers.core.change import Change
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.errors import SwarmDefinitionError
 from deuz_workers.ports.store import NewRun, NewSwarm, When
@@ -30,7 +30,7 @@ CommitOperation = Literal["commit_plain", "commit_reserve", "commit"]
 
 def commit_operation(change: Change) -> CommitOperation:
     """The smallest operation that holds the change."""
-    if change.wakes or change.items or change.task is not None or change.status in FINAL:
+    if change.wakes or change.items or change.task is not None or change.status not in ("queued", "running"):
         return "commit"
     if change.reserve is not None or change.settle:
         return "commit_reserve"
@@ -128,6 +128,7 @@ def create_parameters(run: NewRun, swarm: NewSwarm | None, ring_in_ms: int) -> d
         "run_idem_key": [new.idempotency_key for new in runs],
         "run_digest": [new.input_digest for new in runs],
         "run_task_id": [None, *(task.task_id for task in tasks)],
+        "run_slot_key": [new.concurrency_key for new in runs],
         **_moments("run_start", (new.start for new in runs)),
         **_moments("run_deadline", (new.deadline for new in runs)),
         **_moments("run_start_before", (new.start_before for new in runs)),

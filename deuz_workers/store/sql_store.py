@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome
@@ -18,6 +18,7 @@ from deuz_workers.ports.store import (
     Cascade,
     Created,
     JournalRow,
+    KeyCounters,
     Known,
     Loaded,
     NewRun,
@@ -67,10 +68,12 @@ _READS = frozenset(
         "head",
         "item_answer",
         "journal",
+        "keys_needing_attention",
         "list_runs",
         "load",
         "now",
         "open_items",
+        "slot_counters",
         "swarm_counters",
         "swarm_snapshot",
         "swarms_needing_attention",
@@ -300,6 +303,28 @@ class SqlStore(RunStore):
     async def cost_by_tag(self, scope: str | None, key: str) -> tuple[TagCost, ...]:
         rows = await self._fetch("cost_by_tag", {"scope": scope, "tag_key": key})
         return tuple(TagCost(row["value"], row["runs"], row["tokens"], row["cost_micros"]) for row in rows)
+
+    # -- concurrency keys ----------------------------------------------------------------------------------------------
+
+    async def take_slot(self, rid: UUID, expected: int, slots: int) -> Literal["held", "waiting"] | None:
+        while True:
+            rows = await self._fetch("take_slot", {"rid": rid, "expected": expected, "slots": slots})
+            if not rows or rows[0]["slot"] != "again":
+                return rows[0]["slot"] if rows else None
+
+    async def fill_key(self, scope: str, key: str) -> tuple[Bell, ...]:
+        rows = await self._fetch("fill_key", {"scope": scope, "key": key, "ttl_ms": self.ring_ms})
+        return tuple(map(bell_of, rows))
+
+    async def set_slots(self, scope: str, key: str, slots: int) -> None:
+        await self._fetch("set_slots", {"scope": scope, "key": key, "slots": slots})
+
+    async def slot_counters(self, scope: str, key: str) -> KeyCounters | None:
+        rows = await self._fetch("slot_counters", {"scope": scope, "key": key})
+        return KeyCounters(**rows[0]) if rows else None
+
+    async def keys_needing_attention(self, limit: int) -> tuple[tuple[str, str], ...]:
+        return tuple((row["scope"], row["key"]) for row in await self._fetch("keys_needing_attention", {"limit": limit}))
 
     # -- swarms --------------------------------------------------------------------------------------------------------
 

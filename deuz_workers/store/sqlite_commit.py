@@ -8,6 +8,7 @@ from typing import Any
 from deuz_workers.core.change import FINAL
 from deuz_workers.store.sqlite_ledger import reserve, settle
 from deuz_workers.store.sqlite_notes import leave_note
+from deuz_workers.store.sqlite_slots import return_slot
 from deuz_workers.store.sqlite_tasks import move_task
 from deuz_workers.store.sqlite_transaction import Refused, Transaction, Values
 
@@ -46,6 +47,8 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
             woken.append([note[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")])
     if params.get("swarm_rid") is not None:
         move_task(tx, params["swarm_rid"], params["task_id"], params["task_status"])
+    if params["status"] not in ("queued", "running"):
+        return_slot(tx, rid)
     told = {"outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": _open_tasks(tx, params)}
     return [{**answer, **after, **told}]
 

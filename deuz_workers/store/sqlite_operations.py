@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from deuz_workers.store import sqlite_ledger, sqlite_notes, sqlite_runs, sqlite_swarms, sqlite_sweep
+from deuz_workers.store import sqlite_ledger, sqlite_notes, sqlite_runs, sqlite_slots, sqlite_swarms, sqlite_sweep
 from deuz_workers.store.sqlite_commit import commit
 from deuz_workers.store.sqlite_connection import Begin, Body
 from deuz_workers.store.sqlite_transaction import Transaction, Values
@@ -76,12 +76,15 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "swarm_counters",
             "tags",
             "unclean_ends",
+            "slot_counters",
+            "keys_needing_attention",
         ),
         **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, touches_many=True),
         **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_items, sqlite_ledger.set_budget),
         **_writes(sqlite_sweep.sweep, sqlite_sweep.ripen, "postpone", "put_off"),
         **_writes(sqlite_runs.hasten, sqlite_runs.park, sqlite_runs.record_unclean_end),
         **_writes(sqlite_swarms.fill_slots, sqlite_swarms.settle_swarm),
+        **_writes(sqlite_slots.take_slot, sqlite_slots.fill_key, sqlite_slots.set_slots),
         **_writes(sqlite_runs.create),
         **_writes(sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, touches_many=True),
         "commit_plain": Operation(commit, "begin immediate"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from deuz_workers.store.sqlite_slots import return_slot
 from deuz_workers.store.sqlite_tasks import move_task
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
@@ -64,6 +65,7 @@ def _head(params: Values, place: int, now_ms: int, swarm_rid: bytes) -> dict[str
                 "shard",
                 "last_seq",
                 "idem_key",
+                "slot_key",
             )
         },
         "run_id": params["run_id"][place],
@@ -148,6 +150,7 @@ def record_unclean_end(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 def park(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     parked = tx.rows("park", params)
     for row in parked:
+        return_slot(tx, row["rid"])
         if row["swarm_rid"] is not None:
             started = ("ready", "running", "suspended")
             move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started)

@@ -89,7 +89,14 @@ class Simulation:
         """The first point whose place begins so is deadly too."""
 
     async def enqueue(
-        self, agent: str, run_id: str, prompt: str = "go", *, deadline_in_ms: int | None = None, budget: Budget | None = None
+        self,
+        agent: str,
+        run_id: str,
+        prompt: str = "go",
+        *,
+        deadline_in_ms: int | None = None,
+        budget: Budget | None = None,
+        concurrency_key: str | None = None,
     ) -> None:
         rid = self.ids.rid()
         scopes = () if budget is None else (run_scope_key(rid),)
@@ -98,7 +105,18 @@ class Simulation:
         deadline = None if deadline_in_ms is None else When(in_ms=deadline_in_ms)
         first = (MessageRow(0, body),)
         await self.store.create(
-            NewRun(rid, SCOPE, run_id, "agent", agent, encode_body(envelope), first, deadline=deadline, budget=budget)
+            NewRun(
+                rid,
+                SCOPE,
+                run_id,
+                "agent",
+                agent,
+                encode_body(envelope),
+                first,
+                deadline=deadline,
+                budget=budget,
+                concurrency_key=concurrency_key,
+            )
         )
 
     async def run(self, run_id: str, on_parked: Callable[[Run], Awaitable[None]] | None = None, *, steps: int = 500) -> Run:

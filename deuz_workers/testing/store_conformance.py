@@ -24,6 +24,7 @@ from deuz_workers.testing.store_conformance_ledger import LedgerConformance
 from deuz_workers.testing.store_conformance_listing import ListingConformance
 from deuz_workers.testing.store_conformance_runs import RunConformance
 from deuz_workers.testing.store_conformance_schedule import ScheduleConformance
+from deuz_workers.testing.store_conformance_slots import SlotConformance
 from deuz_workers.testing.store_conformance_swarms import SwarmConformance
 
 
@@ -33,6 +34,7 @@ class StoreConformance(
     InputConformance,
     ScheduleConformance,
     FeedingConformance,
+    SlotConformance,
     SwarmConformance,
     CascadeConformance,
     LedgerConformance,

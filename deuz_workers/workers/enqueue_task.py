@@ -34,7 +34,20 @@ from deuz_workers.workers.step_task import QUIET_REQUEST
 
 ENQUEUE_TASK = "deuz.enqueue"
 KEYS = frozenset(
-    ("agent", "prompt", "messages", "scope", "run_id", "queue", "priority", "tags", "start_at", "deadline", "start_before")
+    (
+        "agent",
+        "prompt",
+        "messages",
+        "scope",
+        "run_id",
+        "queue",
+        "priority",
+        "tags",
+        "start_at",
+        "deadline",
+        "start_before",
+        "concurrency_key",
+    )
 )
 MOMENTS = ("start_at", "deadline", "start_before")
 """Given as ISO 8601 with a zone."""

@@ -277,3 +277,21 @@ async def test_an_unreachable_database_is_said_in_words(memory: World) -> None:
     assert (result.status, result.run_id, result.steps) == ("failed", "r", 0)
     assert (result.error or {})["code"] == "store_unavailable"
     await app.aclose()
+
+
+async def test_a_concurrency_key_lets_as_many_run_as_it_has_slots(world: World) -> None:
+    """The agent's or the run's own; a stored limit counts; what waits is served when another run has ended."""
+    app = world.process(agent(concurrency_key="crm"))
+    await app.aio.limit_key("crm", 0)
+    handles = [await app.aio.enqueue("x", "go", run_id=f"r{number}") for number in range(3)]
+    await app.aio.enqueue("x", "go", run_id="other", concurrency_key="mail")
+    heads = [await world.head(run_id) for run_id in ("r0", "r1", "r2", "other")]
+    assert [head.slot_key for head in heads] == ["crm", "crm", "crm", "mail"]
+    for head in heads[:3]:
+        assert await app.store.take_slot(head.rid, 0, 9) == "waiting"
+    await app.aio.limit_key("crm", 2)
+    assert [(await world.head(handle.run_id)).slot for handle in handles] == ["held", "held", "waiting"]
+    with pytest.raises(ConfigurationError, match="0 to"):
+        await app.aio.limit_key("crm", -1)
+    with pytest.raises(ConfigurationError, match="concurrency key"):
+        await app.aio.enqueue("x", "go", concurrency_key="")

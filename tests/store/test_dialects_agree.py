@@ -92,6 +92,7 @@ class History:
             idempotency_key=self.chance.choice((None, "k1", "k2")),
             messages=(message(0),) if self.chance.random() < 0.5 else (),
             budget=self.chance.choice((None, Budget(tokens=50))),
+            concurrency_key=self.chance.choice((None, "key")),
         )
         made = await self.both(f"create {run}", lambda store: store.create(run))
         if made.created:
@@ -174,7 +175,13 @@ class History:
     async def look_after(self) -> None:
         head = await self.some_head()
         scope, run_id = self.bench.scope, head.run_id
-        match self.chance.randint(0, 3):
+        match self.chance.randint(0, 6):
+            case 4:
+                await self.both(f"take {run_id}", lambda store: store.take_slot(head.rid, head.revision, 2))
+            case 5:
+                await self.both("fill key", lambda store: store.fill_key(scope, "key"))
+            case 6:
+                await self.both("keys", lambda store: store.keys_needing_attention(10))
             case 0:
                 await self.both(f"unclean {run_id}", lambda store: store.record_unclean_end(head.rid, head.revision, 5_000))
             case 1:
@@ -214,6 +221,7 @@ class History:
             await store.task_results(self.swarm_rid, "d"),
             [await store.balance(key) for key in self.scopes],
             await store.cost_by_tag(scope, "team"),
+            await store.slot_counters(scope, "key"),
         )
 
 

@@ -1,5 +1,5 @@
 -- The commit of a run's holder, in three sizes. Each is one statement: first it locks, in the order of locks (heads by id, items,
--- tasks by id, swarm row, budget scopes deepest first), then one `gate` decides from columns of the locked rows, then all that
+-- tasks by id, swarm row, key, budget scopes deepest first), then one `gate` decides from columns of the locked rows, then all that
 -- writes refers to the gate. Why so: after a row-lock wait Postgres re-reads the locked row and nothing else, every sub-query
 -- still answers from the snapshot taken before the wait; and CTEs without a reference to each other run in no defined order.
 -- Counters are computed from the locked row, not from the row that the update finds: that one may be older, and its constraints
@@ -21,7 +21,8 @@
 --     leaves the ready ones, an end lowers `open`, and `completed` lowers `waiting` of its dependents, of which a pending one with
 --     none left becomes ready. `again` if the locked row counts more dependents than this statement sees.
 --  9. A final status of a swarm's own head settles the swarm.
--- 10. Reserve: see the part `ledger`.
+-- 10. A status that suspends or ends gives the slot of its concurrency key back; such a commit is always the largest.
+-- 11. Reserve: see the part `ledger`.
 
 -- part: own_head
 locked as materialized (
@@ -92,6 +93,7 @@ own as (
                            else c.later end,
         ripe        = false,
         misses      = 0,
+        slot        = case when %(status)s::text not in ('queued', 'running') then null else h.slot end,
         open_items  = g.new_open_items,
         attempts    = case when %(progress)s::boolean then 0 else h.attempts end
     from gate g, clock c
@@ -282,7 +284,7 @@ with
 -- include: clock_and_ttl
 locked as materialized (
     select h.rid, h.revision, h.commit_id, h.status, h.wake_seq, h.cancel_seq, h.seen_seq, h.parked, h.due_at, h.open_items,
-           h.suspension, h.deadline_at, h.start_before_at
+           h.suspension, h.deadline_at, h.start_before_at, h.scope, h.slot_key, h.slot
     from run_head h
     where h.rid = any (array_append(%(wakes)s::uuid[], %(rid)s::uuid))
     order by h.rid
@@ -324,10 +326,17 @@ swarm_row as materialized (
     where s.rid = %(swarm_rid)s::uuid and exists (select 1 from turn)
     for no key update
 ),
+key_row as materialized (                    -- of the slot that is given back
+    select k.scope, k.key, k.used, k.waiting, f.slot
+    from fenced f join concurrency k on k.scope = f.scope and k.key = f.slot_key
+    where f.slot is not null and %(status)s::text not in ('queued', 'running')
+      and (select count(*) from swarm_row) >= 0   -- after the swarm row
+    for no key update of k
+),
 may as materialized (
     select f.*
     from fenced f
-    where (select count(*) from swarm_row) >= 0   -- the swarm row before the scopes
+    where (select count(*) from swarm_row) + (select count(*) from key_row) >= 0   -- swarm row and key before the scopes
       and (%(task_status)s::text is distinct from 'completed'
            or not exists (select 1 from turn)
            or (select count(*) - 1 from tasks) = (select downstream from turn))
@@ -383,6 +392,13 @@ counted as (
     from swarm_row l, turn n, own o
     where s.rid = l.rid
     returning s.open
+),
+returned as (
+    update concurrency k set
+        used    = l.used - (l.slot = 'held')::integer,
+        waiting = l.waiting - (l.slot = 'waiting')::integer
+    from key_row l, own o
+    where k.scope = l.scope and k.key = l.key
 ),
 closed as (
     update swarm s set status = 'settled'

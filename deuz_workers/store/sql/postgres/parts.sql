@@ -17,8 +17,8 @@ clock as materialized (
 -- part: head_columns
     h.rid, h.scope, h.run_id, h.kind, h.agent, h.queue, h.priority, h.shard, h.revision, h.commit_id, h.version, h.status,
     h.phase, h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items,
-    h.parked, h.attempts, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id,
-    exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
+    h.parked, h.attempts, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id, h.slot_key, h.slot,
+    coalesce(h.slot = 'waiting', false) or exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
             and t.status in ('pending', 'ready'))                       as waits_for_slot,
     ceil(extract(epoch from h.due_at - c.now) * 1000)::bigint           as due_in_ms,
     ceil(extract(epoch from h.deadline_at - c.now) * 1000)::bigint      as deadline_in_ms,

@@ -18,10 +18,10 @@ given as materialized (
                 %(run_shard)s::smallint[], %(run_last_seq)s::integer[], %(run_idem_key)s::text[], %(run_digest)s::text[],
                 %(run_task_id)s::text[], %(run_start_in_ms)s::float8[], %(run_start_at_ms)s::float8[],
                 %(run_deadline_in_ms)s::float8[], %(run_deadline_at_ms)s::float8[], %(run_start_before_in_ms)s::float8[],
-                %(run_start_before_at_ms)s::float8[])
+                %(run_start_before_at_ms)s::float8[], %(run_slot_key)s::text[])
          with ordinality
          as r(rid, scope, run_id, kind, agent, body, version, queue, priority, shard, last_seq, idem_key, digest, task_id,
-              start_in_ms, start_at_ms, deadline_in_ms, deadline_at_ms, before_in_ms, before_at_ms, place)
+              start_in_ms, start_at_ms, deadline_in_ms, deadline_at_ms, before_in_ms, before_at_ms, slot_key, place)
 ),
 heads as materialized (
     select g.place, g.rid, g.scope, g.run_id, g.kind, g.agent, g.queue, g.priority, g.shard,
@@ -29,17 +29,17 @@ heads as materialized (
            g.digest as input_digest, c.now as created_at, g.deadline_at, g.start_before_at, g.version, g.last_seq, g.body,
            c.now as status_at, d.due_at,
            case when d.due_at <= c.now then c.now + %(ring_in_ms)s::float8 * interval '1 millisecond' else d.due_at end as sweep_at,
-           coalesce(d.due_at <= c.now and %(ring_in_ms)s::float8 = 0, false) as ripe
+           coalesce(d.due_at <= c.now and %(ring_in_ms)s::float8 = 0, false) as ripe, g.slot_key
     from clock c, given g,
          lateral (select least(case when g.place = 1 then g.start_at end, g.deadline_at, g.start_before_at) as due_at) d
 ),
 first as (
     insert into run_head (
         rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
-        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, ripe)
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, ripe, slot_key)
     select
         rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
-        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, ripe
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, ripe, slot_key
     from heads where place = 1
     on conflict do nothing
     returning rid
@@ -47,10 +47,11 @@ first as (
 others as (
     insert into run_head (
         rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, idem_key, input_digest, created_at,
-        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at)
+        deadline_at, start_before_at, version, last_seq, body, status_at, due_at, sweep_at, slot_key)
     select
         h.rid, h.scope, h.run_id, h.kind, h.agent, h.queue, h.priority, h.shard, h.swarm_rid, h.task_id, h.idem_key, h.input_digest,
-        h.created_at, h.deadline_at, h.start_before_at, h.version, h.last_seq, h.body, h.status_at, h.due_at, h.sweep_at
+        h.created_at, h.deadline_at, h.start_before_at, h.version, h.last_seq, h.body, h.status_at, h.due_at, h.sweep_at,
+        h.slot_key
     from first, heads h where h.place > 1
 ),
 messages as (
@@ -192,12 +193,12 @@ where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text
 order by e.number;
 
 -- name: park
--- Head, task, swarm row: the order of locks. Refused when the revision moved or an input is unseen (`despite_notes`: a cancel).
+-- Head, task, swarm row, key: the order of locks. Refused when the revision moved or an input is unseen (`despite_notes`: a cancel).
 -- With `as_revision` the head goes on from there, parked again or not, unless it is final; no commit of the old one is known.
 with
 -- include: clock
 locked as materialized (
-    select h.rid, h.swarm_rid, h.task_id from run_head h
+    select h.rid, h.swarm_rid, h.task_id, h.scope, h.slot_key, h.slot from run_head h
     where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint
       and (h.wake_seq = h.seen_seq or (%(despite_notes)s::boolean and h.cancel_seq <= h.seen_seq))
       and (%(as_revision)s::bigint is null
@@ -227,8 +228,21 @@ counted as (                                -- from the locked row: see commit.s
     from swarm_row l, task k
     where s.rid = l.rid
 ),
+key_row as materialized (
+    select k.scope, k.key, k.used, k.waiting, l.slot
+    from locked l join concurrency k on k.scope = l.scope and k.key = l.slot_key
+    where l.slot is not null and (select count(*) from swarm_row) >= 0
+    for no key update of k
+),
+returned as (
+    update concurrency k set
+        used    = l.used - (l.slot = 'held')::integer,
+        waiting = l.waiting - (l.slot = 'waiting')::integer
+    from key_row l
+    where k.scope = l.scope and k.key = l.key
+),
 parked as (
-    update run_head h set parked = %(reason)s::text, due_at = null, sweep_at = null, ripe = false,
+    update run_head h set parked = %(reason)s::text, slot = null, due_at = null, sweep_at = null, ripe = false,
         revision  = coalesce(%(as_revision)s::bigint, h.revision),
         commit_id = case when %(as_revision)s::bigint is null then h.commit_id end
     from locked l
@@ -514,7 +528,9 @@ found as materialized (
 ),
 taken as materialized (
     select h.rid, f.chosen, f.place,
-           h.parked is null and (coalesce(h.due_at <= (select now from clock), false) or h.wake_seq > h.seen_seq) as has_work
+           h.parked is null
+           and (coalesce(h.due_at <= (select now from clock), false)
+                or (h.wake_seq > h.seen_seq and (h.slot is distinct from 'waiting' or h.cancel_seq > h.seen_seq))) as has_work
     from found f join run_head h on h.rid = f.rid
     where h.sweep_at <= (select now from clock)
     for no key update of h skip locked

@@ -45,6 +45,8 @@ create table run_head (
     attempts        smallint    not null default 0,        -- unclean ends since the last progress
     ripe            boolean     not null default false,    -- its time has come, nobody rang: it waits for a place in its queue
     misses          smallint    not null default 0,        -- looks in a row that found nobody who can run it
+    slot_key        text,                                  -- concurrency key, constant for life
+    slot            text,                                  -- of that key: null, asked for, or held
     primary key (rid),
     constraint run_id_is_unique unique (run_id),           -- one store, one name; the scope only identifies
     constraint idempotency_key_is_unique_per_scope unique (scope, idem_key),
@@ -62,7 +64,8 @@ create table run_head (
     constraint final_has_no_open_items check (status not in ('completed', 'stopped', 'failed') or open_items = 0),
     constraint task_has_a_swarm check ((swarm_rid is null) = (task_id is null)),
     constraint parked_is_not_swept check (parked is null or sweep_at is null),
-    constraint ripe_is_swept check (not ripe or sweep_at is not null)
+    constraint ripe_is_swept check (not ripe or sweep_at is not null),
+    constraint slot_is_known check (slot in ('waiting', 'held'))
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
 -- Where the sweep looks: runs that have begun, runs that have not, and those of both that wait for a place, by scope. A run at
@@ -70,6 +73,7 @@ create table run_head (
 create index run_head_sweep on run_head (sweep_at) where sweep_at is not null and not ripe and status <> 'queued';
 create index run_head_start on run_head (sweep_at) where sweep_at is not null and not ripe and status = 'queued';
 create index run_head_ripe on run_head (queue, shard, scope, (-priority), (status = 'queued'), sweep_at) where ripe;
+create index run_head_slot on run_head (scope, slot_key, (-priority), created_at) where slot = 'waiting';
 create index run_head_running on run_head (queue, scope) where status = 'running';
 create index run_head_listing on run_head (status_at desc, rid desc);
 
@@ -191,6 +195,17 @@ create table swarm_edge (
     primary key (swarm_rid, up, down)
 );
 create index swarm_edge_down on swarm_edge (swarm_rid, down);
+
+create table concurrency (                                 -- a key that runs of a scope name: how many of them may run at a time
+    scope   text    not null,
+    key     text    not null,
+    slots   integer not null,                              -- the limit of `used`
+    used    integer not null default 0,                    -- runs that hold a slot
+    waiting integer not null default 0,                    -- runs that asked for one
+    primary key (scope, key),
+    constraint slots_are_counted check (slots >= 0 and used >= 0 and waiting >= 0)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
+        autovacuum_vacuum_cost_delay = 0);
 
 create table budget_scope (                                -- only scopes with a limit: the rows that reservations lock
     key             text   not null,

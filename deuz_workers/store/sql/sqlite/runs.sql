@@ -9,9 +9,9 @@ select coalesce(:now_ms, cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 
     h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items, h.parked,
     h.attempts, h.due_at_ms - :now_ms as due_in_ms, h.deadline_at_ms - :now_ms as deadline_in_ms,
     h.start_before_at_ms - :now_ms as start_before_in_ms, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id,
-    h.created_at_ms,
+    h.created_at_ms, h.slot_key, h.slot,
     exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
-            and t.status in ('pending', 'ready')) as waits_for_slot
+            and t.status in ('pending', 'ready')) or h.slot is 'waiting' as waits_for_slot
 
 -- part: bell_columns
     h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
@@ -61,10 +61,10 @@ where h.rid = :rid and h.status not in ('completed', 'stopped', 'failed')
 -- rung by whoever created it, so the sweep looks later.
 insert into run_head (rid, scope, run_id, kind, agent, queue, priority, shard, version, status, last_seq, due_at_ms, sweep_at_ms,
                       deadline_at_ms, start_before_at_ms, swarm_rid, task_id, created_at_ms, status_at_ms, idem_key, input_digest,
-                      body)
+                      slot_key, body)
 select :rid, :scope, :run_id, :kind, :agent, :queue, :priority, :shard, :version, 'queued', :last_seq, due.at_ms,
        case when due.at_ms <= :now_ms then :now_ms + :ring_in_ms else due.at_ms end,
-       :deadline_at_ms, :start_before_at_ms, :swarm_rid, :task_id, :now_ms, :now_ms, :idem_key, :digest, :body
+       :deadline_at_ms, :start_before_at_ms, :swarm_rid, :task_id, :now_ms, :now_ms, :idem_key, :digest, :slot_key, :body
 from (select nullif(min(coalesce(:start_at_ms, 9223372036854775807), coalesce(:deadline_at_ms, 9223372036854775807),
                         coalesce(:start_before_at_ms, 9223372036854775807)), 9223372036854775807) as at_ms) as due
 

@@ -1,7 +1,8 @@
 -- When runs are looked at, and listings of them.
 
 -- part: has_work
-    h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0) or h.wake_seq > h.seen_seq)
+    h.parked is null and (coalesce(h.due_at_ms <= :now_ms, 0)
+                          or (h.wake_seq > h.seen_seq and (h.slot is not 'waiting' or h.cancel_seq > h.seen_seq)))
 
 -- name: sweep_begun
 -- Runs that have begun and whose time has come, oldest first.

@@ -43,7 +43,7 @@ create table run_head (
     status_at_ms      integer not null,             -- moved with status only
     idem_key          text,
     input_digest      text    not null,
-    body              text    not null, misses integer not null default 0, begun integer not null default 0,
+    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text,
     constraint run_id_is_unique_over_all_scopes unique (run_id),
     constraint status_is_known check (status in ('queued', 'running', 'suspended', 'completed', 'stopped', 'failed')),
     constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),
@@ -55,6 +55,7 @@ create table run_head (
 ) strict;
 create unique index run_head_once_per_key on run_head (scope, idem_key) where idem_key is not null;
 create index run_head_sweep on run_head (sweep_at_ms) where sweep_at_ms is not null;
+create index run_head_slot on run_head (scope, slot_key, priority desc, created_at_ms) where slot = 'waiting';
 create index run_head_begun on run_head (sweep_at_ms) where begun and sweep_at_ms is not null;
 create index run_head_waiting on run_head (queue, shard, scope, priority desc, sweep_at_ms) where sweep_at_ms is not null;
 create index run_head_listing on run_head (status_at_ms, rid);
@@ -171,6 +172,16 @@ create table swarm_edge (
 create index swarm_edge_down on swarm_edge (swarm_rid, down, up);
 
 -- Budgets. SQLite has one writer at a time, so a settlement is folded into its scopes at once; there is no hot row to spare.
+
+create table concurrency (                          -- a key that runs of a scope name: how many of them may run at a time
+    scope   text    not null,
+    key     text    not null,
+    slots   integer not null,                       -- the limit of `used`
+    used    integer not null default 0,             -- runs that hold a slot
+    waiting integer not null default 0,             -- runs that asked for one
+    primary key (scope, key),
+    constraint slots_are_counted check (slots >= 0 and used >= 0 and waiting >= 0)
+) strict, without rowid;
 
 create table budget_scope (                         -- only scopes that were given a limit
     key            text    not null primary key,
