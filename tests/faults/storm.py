@@ -182,11 +182,15 @@ class Storm:
         self.figures.redis_restarts += 1
 
     def _crash_postgres(self) -> None:
-        """As ``pg_ctl stop -m immediate`` and a start do: no checkpoint, every connection is cut, recovery from the log."""
-        os.kill(self.postgres.pid, signal.SIGQUIT)
-        wait_until(lambda: not _runs(self.postgres), "Postgres has ended")
-        self.postgres.start()
+        crash(self.postgres)
         self.figures.postgres_crashes += 1
+
+
+def crash(server: EmbeddedPostgres) -> None:
+    """As ``pg_ctl stop -m immediate`` and a start do: no checkpoint, every connection is cut, recovery from the log."""
+    os.kill(server.pid, signal.SIGQUIT)
+    wait_until(lambda: not _runs(server), "Postgres has ended")
+    server.start()
 
 
 def _runs(server: EmbeddedPostgres) -> bool:

@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from tests.faults.storm import crash, fresh_pool, own_servers
 from tests.proxies import CuttingProxy
 from tests.workers.pool import Pool
 
@@ -53,6 +55,30 @@ def test_a_broker_that_is_away_costs_time_and_nothing_else(pool: Pool) -> None:
         assert {handle.result(60).status for handle in handles} == {"completed"}
         assert [worker.process.poll() for worker in workers] == [None, None]
     sent_once(pool, 4 * 20)
+
+
+@pytest.mark.spec("FR-10")
+def test_a_database_that_crashes_in_a_takeover_strands_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postgres crashes and recovers when a worker has died and its successor of the same name is about to take over.
+
+    Every run completes, or names the effect that was cut off with its worker; none is executed twice.
+    """
+    monkeypatch.setenv("DEUZ_CONFIG", os.devnull)
+    with own_servers() as (postgres, valkey), fresh_pool(tmp_path, postgres, valkey, "crash") as pool:
+        dead = pool.start(concurrency=4, TEST_NODE="same@test")
+        handles = [pool.app.enqueue("worker", "20 turns") for _ in range(4)]
+        pool.wait_for_lines("write", 5)
+        successor = pool.start(concurrency=4, TEST_NODE="same@test")
+        dead.kill()
+        crash(postgres)
+        results = [handle.result(60) for handle in handles]
+        assert successor.process.poll() is None
+        for handle, result in zip(handles, results, strict=True):
+            assert result.status == "completed" or (
+                result.reason == "tool-reconciliation-required" and result.unknown_effects
+            ), f"{handle}: {result.status} {result.reason}"
+        keys = [line.split()[0] for line in pool.lines("write")]
+        assert len(keys) == len(set(keys))
 
 
 @pytest.mark.spec("FR-10")

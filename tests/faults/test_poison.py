@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from deuz_workers.app.deuz import Deuz
@@ -36,6 +38,8 @@ def test_only_the_run_that_kills_its_process_is_left_to_a_person(pool: Pool, kin
     assert {handle.result(60).status for handle in innocent} == {"completed"}
     ends = LOOP.run(client.store.unclean_ends("default", poison.run_id))
     assert [end.number for end in ends] == [1, 2, 3, 4, 5]
+    assert [json.loads(end.evidence)["alone"] for end in ends][2:] == [True] * 3, "nothing else was in the process then"
+    assert not any(LOOP.run(client.store.unclean_ends("default", handle.run_id)) for handle in innocent)
     assert len(pool.lines("poison")) == 5
     client.close()
     assert len({line.split()[1] for line in pool.lines("poison")}) == 5, "five processes died of it"
