@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.results import UnknownEffect, unknown_effects
-from deuz_workers.core.change import Head
+from deuz_workers.core.change import FINAL, Head
 from deuz_workers.core.codec import encode
 from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.errors import CheckpointVersionError, CodecError, ConfigurationError
@@ -42,9 +42,7 @@ async def settle(
     """
     head, effects = await read_effects(access, scope, run_id)
     if head.parked is None:
-        raise ConfigurationError(
-            f"run {run_id!r} is {head.status} and not parked; there is nothing to settle", code="not_parked"
-        )
+        raise ConfigurationError(f"run {run_id!r} is {_way_out(head)}", code="not_parked")
     unknown = [effect.tool_call_id for effect in effects]
     said = [*outputs, *errors]
     again = tuple(call_id for call_id in unknown if call_id not in said) if retry is None else tuple(retry)
@@ -64,6 +62,13 @@ async def settle(
         bells.extend(await access.store.fill_slots(head.swarm_rid))
     await access.ring(bells)
     return again
+
+
+def _way_out(head: Head) -> str:
+    """Of a run that is not parked."""
+    if head.status in FINAL:
+        return f"{head.status}, and only parked runs can be freed; enqueue it again under another run id"
+    return f"{head.status} and not parked, so nothing is to be settled; wait for its result"
 
 
 def _check(run_id: str, unknown: list[str], named: list[str]) -> None:

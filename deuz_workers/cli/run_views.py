@@ -107,6 +107,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "concurrency": await _concurrency(deuz, head),
         "usage": envelope.usage.to_record(),
         "reason": envelope.reason,
+        "stop_details": None if envelope.stop_details is None else dict(envelope.stop_details),
         "error": None if envelope.error is None else dict(envelope.error),
         "has_output": envelope.has_output,
         "output": envelope.output,
@@ -163,6 +164,7 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
         ("run", escape(f"{record['run_id']}  ({place})")),
         ("agent", escape(str(record["agent"]))),
         ("status", coloured(str(record["status"])) + (f"  ({escape(str(record['reason']))})" if record["reason"] else "")),
+        *([("because", escape(str(why)))] if (why := (record["stop_details"] or {}).get("cancel_reason")) else []),
         ("created", f"{duration(record['age_ms'])} ago"),
         ("used", f"{counted(record['turns'], 'turn')}, {counted(record['tokens'], 'token')}, {cost(record['cost_micros'])}"),
     ]

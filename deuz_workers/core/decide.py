@@ -30,8 +30,6 @@ from deuz_workers.core.run import Run
 REDUCE = "reduce"
 """Call id of a reducer's only call."""
 
-ABORTED = Finished("stopped", "aborted")
-
 
 def decide(run: Run) -> Effect:
     """The next effect. Never raises."""
@@ -41,7 +39,7 @@ def decide(run: Run) -> Effect:
     if envelope.run_kind == "swarm":
         return ConductSwarm()
     if envelope.cancelled:
-        return Finish(ABORTED)
+        return Finish(Finished("stopped", "aborted", envelope.stop_details))
     if envelope.status == "suspended":
         return AwaitAnswers()
     if unknown := unknown_effects(run):

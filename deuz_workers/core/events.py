@@ -30,6 +30,8 @@ class NotesFolded:
     """Outcomes that somebody found out, by call id: `output`, and `is_error` where it is the error's text."""
     unreadable: tuple[tuple[int, str], ...] = ()
     """Place and kind of notes that nobody can read."""
+    cancel_reason: str | None = None
+    """What the first cancel among them gave."""
 
 
 @dataclass(frozen=True, slots=True)

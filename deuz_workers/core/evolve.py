@@ -40,6 +40,7 @@ from deuz_workers.core.events import (
     TurnAnswered,
     Waited,
 )
+from deuz_workers.core.failure import bounded
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
@@ -113,7 +114,8 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
     if draft.status == "suspended" and not event.cancelled:
         draft.due_in_ms = None
     if event.cancelled and not draft.value("cancelled"):
-        draft.change(cancelled=True)
+        reason = event.cancel_reason
+        draft.change(cancelled=True, stop_details=None if reason is None else {"cancel_reason": bounded(reason)})
         draft.journal("run.cancelling")
     if event.messages:
         if draft.open_calls:

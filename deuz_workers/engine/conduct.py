@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from deuz_workers.core.change import Bell
+from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.events import Finished
 from deuz_workers.core.run import Run
 from deuz_workers.engine.gear import Gear
@@ -42,10 +43,11 @@ async def conduct_swarm(gear: Gear, run: Run) -> Conducted:
     snapshot = await gear.store.swarm_snapshot(rid) if counters is not None and not counters.open else None
     if snapshot is None:
         return Conducted(None, tuple(bells))
-    return Conducted(_ending(snapshot, cancelled=run.envelope.cancelled), tuple(bells))
+    return Conducted(_ending(snapshot, run.envelope), tuple(bells))
 
 
-def _ending(snapshot: SwarmSnapshot, *, cancelled: bool) -> Finished:
+def _ending(snapshot: SwarmSnapshot, envelope: AgentRunEnvelope) -> Finished:
+    cancelled = envelope.cancelled
     counts = Counter(task.status for task in snapshot.tasks)
     record = {
         "status": "cancelled" if cancelled else "completed" if counts["completed"] == len(snapshot.tasks) else "partial",
@@ -53,5 +55,5 @@ def _ending(snapshot: SwarmSnapshot, *, cancelled: bool) -> Finished:
         "tasks": {task.task_id: task.status for task in snapshot.tasks},
     }
     if cancelled:
-        return Finished("stopped", "aborted", record)
+        return Finished("stopped", "aborted", {**record, **(envelope.stop_details or {})})
     return Finished("completed", output=record, has_output=True)

@@ -22,6 +22,7 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
     A note that cannot be read is named in the event and left out, so that a cancel behind it is heard; its row stays.
     """
     cancelled = False
+    reason: str | None = None
     messages: list[Message] = []
     retry: set[str] = set()
     outcomes: dict[str, Mapping[str, object]] = {}
@@ -31,6 +32,7 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
             match note.kind:
                 case "cancel":
                     cancelled = True
+                    reason = reason or _reason(note)
                 case "message":
                     messages.append(message_from_record(_record(note).get("message")))
                 case "retry":
@@ -41,12 +43,17 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
                     pass
         except CodecError:
             unreadable.append((note.seq, note.kind))
-    return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes, tuple(unreadable))
+    return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes, tuple(unreadable), reason)
 
 
 def _record(note: NoteRow) -> Mapping[str, object]:
     body = decode(note.body)
     return cast(Mapping[str, object], body) if isinstance(body, Mapping) else {}
+
+
+def _reason(note: NoteRow) -> str | None:
+    given = _record(note).get("reason")
+    return given if isinstance(given, str) and given else None
 
 
 def _texts(value: object) -> Sequence[str]:

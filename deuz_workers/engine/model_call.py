@@ -21,7 +21,7 @@ from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.reply_check import asked_wait_ms, check_reply, failure_record, known_cost, stored_reply
 from deuz_workers.engine.stop import Stop
-from deuz_workers.engine.user_code import is_end_of
+from deuz_workers.engine.user_code import Broken, apart
 from deuz_workers.engine.weight import HEAVY_SIZE, message_size
 from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
 from deuz_workers.ports.definition import AgentDefinition
@@ -99,21 +99,17 @@ class ModelCall:
         def on_text(text: str) -> None:
             self.gear.sink.text(envelope.scope, envelope.run_id, self.effect.step, revision, text)
 
-        limit, task = asyncio.timeout(limit_ms / 1000), asyncio.current_task()
+        limit = asyncio.timeout(limit_ms / 1000)
         try:
             async with limit:
                 with stop.may_end(limit):
-                    reply = await self.agent.model.call(request, on_text)
-        except ModelError as error:
-            event: Event = self._failed(error)
-        except BaseException as error:
-            if is_end_of(task, error):
-                raise
-            event = self._failed(
-                ModelTimeoutError(f"the model call took longer than {limit_ms} ms")
-                if isinstance(error, TimeoutError) and limit.expired()
-                else ModelResponseError(f"the model client failed: {type(error).__name__}", code="model_client")
-            )  # a model is user code too: whatever it raises ends the call, not the worker
+                    reply = await apart(lambda: self.agent.model.call(request, on_text))
+        except TimeoutError:
+            event: Event = self._failed(ModelTimeoutError(f"the model call took longer than {limit_ms} ms"))
+        except Broken as broken:  # a model is user code too: whatever it raises ends the call, not the worker
+            error = broken.error
+            client = f"the model client failed: {type(error).__name__}"
+            event = self._failed(error if isinstance(error, ModelError) else ModelResponseError(client, code="model_client"))
         else:
             event = await self._replied(reply)
         return None if limit.expired() and stop.model_must_end else event

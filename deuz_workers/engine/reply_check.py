@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from deuz_workers.core.failure import bounded
 from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
 from deuz_workers.core.lowering import type_name
 from deuz_workers.core.message_check import check_message, stored_form
@@ -21,7 +22,6 @@ MAX_REPLY_BYTES = 16 * 1024 * 1024
 every later turn, so a longer one is of no use to a run."""
 MAX_NAME_CHARS = 500
 """Of a model's name and a finish reason."""
-MAX_ERROR_CHARS = 10_000
 
 
 def check_reply(reply: object) -> ModelReply:
@@ -114,7 +114,7 @@ def _check_name(what: str, value: object) -> None:
 
 def _scalar(value: object) -> Scalar:
     if isinstance(value, str):
-        return str.__str__(value)[:MAX_ERROR_CHARS]
+        return bounded(str.__str__(value))
     return value if type(value) in (int, float, bool) or value is None else type_name(value)  # pyright: ignore[reportReturnType]
 
 

@@ -62,6 +62,23 @@ async def outcome_of(call: Callable[[], Awaitable[T]], limit_ms: int, until: Sig
             if not task.done():
                 task.add_done_callback(look_at_end)
                 task.cancel()
+    return _result(work)
+
+
+async def apart(call: Callable[[], Awaitable[T]]) -> T:
+    """What `call` returns, however long it takes; it is cancelled and waited for when the caller is. Raises `Broken`."""
+    work = asyncio.ensure_future(_contained(call))
+    try:
+        await asyncio.wait((work,))
+    finally:
+        if not work.done():
+            work.add_done_callback(look_at_end)
+            work.cancel()
+            await asyncio.wait((work,))
+    return _result(work)
+
+
+def _result(work: asyncio.Task[_Outcome[T]]) -> T:
     if work.cancelled():
         raise Broken(asyncio.CancelledError("nobody but the call itself had cancelled it"))
     return work.result().value

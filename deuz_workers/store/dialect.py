@@ -59,8 +59,8 @@ park
     ``rid expected reason despite_notes as_revision?`` -> ``rid``; no row when refused. Clears due_at and sweep_at; with
     ``as_revision``, which has to be higher, that is the revision and ``commit_id`` is null, and a final run is refused
 add_note
-    ``scope run_id kind body note_id ttl_ms`` -> ``rid seq`` and *bell*; no row when there is no such run or it is final
-    (a ``retry`` may follow ``failed``). A ``note_id`` that is there already: nothing is written, its row comes back.
+    ``scope run_id kind body note_id ttl_ms`` -> ``rid seq`` and *bell*; no row when there is no such run or it is
+    final. A ``note_id`` that is there already: nothing is written, its row comes back.
     ``retry reconcile cancel`` unpark: due now. A task in ``needs_reconciliation`` becomes ready on ``retry reconcile``
 answer_items
     ``scope run_id``, the lists ``item_id answer? votes? votes_before? required expired`` and ``answer_id ttl_ms`` -> ``stored

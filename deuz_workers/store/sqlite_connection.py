@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
-from deuz_workers.errors import StoreError, StoreUnavailableError
+from deuz_workers.errors import StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.store.dialect import AnswerLost, Clash
 from deuz_workers.store.sqlite_transaction import Refused, Transaction, Values
 
@@ -124,7 +124,8 @@ class SqliteConnection:
             return Clash(f"a row with that key is there already ({_name(error)})")
         way_out = _UNAVAILABLE.get(code & 0xFF)
         if way_out is not None:
-            return StoreUnavailableError(f"'{self.path}' cannot be used ({_name(error)}); {way_out}", path=self.path)
+            kind = StoreRefusedError if code in _LASTING else StoreUnavailableError
+            return kind(f"'{self.path}' cannot be used ({_name(error)}); {way_out}", path=self.path)
         return StoreError(f"SQLite refused the operation on '{self.path}' ({_name(error)})", path=self.path)
 
 
@@ -138,6 +139,8 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_NOTADB: "it is no SQLite database; name another file",
 }
 """What a person can do about a primary result code."""
+_LASTING = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+"""Somebody has to mend the set-up: who asks again in a second is told the same."""
 
 
 def _name(error: sqlite3.Error) -> str:

@@ -67,15 +67,16 @@ class InputConformance:
         assert (await bench.again(head)).cancel_seq == 4
 
     async def test_no_note_for_a_run_that_is_not_there_or_over(self, store: RunStore) -> None:
-        """An unknown run, another scope's run and a run that completed or stopped take no note."""
+        """An unknown run, another scope's run and a run that has ended, in whatever way, take no note, not even a retry."""
         bench, other = Bench(store), Bench(store)
         head = await bench.start()
         assert await store.add_note(bench.scope, "nobody", "message", "{}") is None
         assert await store.add_note(other.scope, head.run_id, "message", "{}") is None
-        for status in ("completed", "stopped"):
+        for status in ("completed", "stopped", "failed"):
             over = await bench.start()
             await bench.applied(over, status=status, due_in_ms=None)
-            assert await store.add_note(bench.scope, over.run_id, "cancel", "{}") is None
+            for kind in ("cancel", "retry"):
+                assert await store.add_note(bench.scope, over.run_id, kind, "{}") is None
             assert (await bench.again(over)).wake_seq == 0
 
     async def test_a_suspension_lists_its_items(self, store: RunStore) -> None:

@@ -131,6 +131,7 @@ async def test_a_cancel_ends_a_model_call_at_once(world: World) -> None:
             assert await handle.cancel("changed my mind")
     result = await running
     assert (result.status, result.reason) == ("stopped", "aborted")
+    assert result.stop_details == {"cancel_reason": "changed my mind"}
     assert not await handle.cancel()
 
 

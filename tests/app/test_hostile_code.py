@@ -115,6 +115,36 @@ async def test_a_tool_that_cancels_itself_has_failed(memory: World) -> None:
     assert [told.is_error for told in answers(model)] == [True, True]
 
 
+class SelfCancelling(MockModel):
+    """A model that cancels the task it is called in, the first `times` times, and then answers all the same, or waits."""
+
+    def __init__(self, times: int, *, waits: bool) -> None:
+        super().__init__(["done"])
+        self.times = times
+        self.waits = waits
+
+    async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
+        if self.times:
+            self.times -= 1
+            current = asyncio.current_task()
+            assert current is not None
+            current.cancel()
+            if self.waits:
+                await asyncio.sleep(0)
+        return await super().call(request, on_text)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_model_that_cancels_itself_has_failed(memory: World, waits: bool) -> None:
+    """Its call is a failed one, which is made again; the step goes on, and the run's other steps are its own."""
+    once_more = Agent("x", model=SelfCancelling(1, waits=waits))
+    assert (await memory.process(once_more).aio.run_embedded("x", "go")).output == "done"
+    never = Agent("y", model=SelfCancelling(9, waits=waits), limits=Limits(max_retries=0))
+    result = await memory.process(never).aio.run_embedded("y", "go")
+    assert result.error is not None
+    assert (result.status, result.error["code"]) == ("failed", "model_client")
+
+
 class Broken:
     """A model that raises."""
 

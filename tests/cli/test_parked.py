@@ -143,6 +143,19 @@ def test_a_run_whose_database_lost_commits_says_so(deuz: Deuz, bank: Bank) -> No
     assert sorted(bank.paid) == ["ann", "bob"]
 
 
+@pytest.mark.parametrize("reason", ["[not] needed", None])
+def test_the_reason_of_a_cancel_is_shown(deuz: Deuz, bank: Bank, reason: str | None) -> None:
+    """As it was given, to people and to programs; a cancel without one adds no line."""
+    bank.park("r1")
+    assert deuz("runs", "cancel", "r1", *(() if reason is None else ("--reason", reason))).code == 0
+    assert bank.go_on("r1") == "stopped"
+    shown = deuz("runs", "show", "r1", "--json").document
+    assert (shown["status"], shown["reason"]) == ("stopped", "aborted")
+    assert shown["stop_details"] == (None if reason is None else {"cancel_reason": reason})
+    lines = deuz("runs", "show", "r1").out
+    assert ("because" in lines, str(reason) in lines) == (reason is not None, reason is not None)
+
+
 def test_interrupted_calls_run_again_when_they_are_retried(deuz: Deuz, bank: Bank) -> None:
     """All of them, or each by name; a set that leaves one open changes nothing, and so does a wrong name."""
     bank.park("r1")
@@ -155,6 +168,7 @@ def test_interrupted_calls_run_again_when_they_are_retried(deuz: Deuz, bank: Ban
     assert sorted(bank.paid) == ["ann", "bob"]
     late = deuz("runs", "retry", "r1", "--json")
     assert (late.code, late.document["error"]["code"]) == (Exit.USAGE, "not_parked")
+    assert "completed, and only parked runs can be freed; enqueue it again" in late.document["error"]["message"]
 
 
 def test_what_became_of_interrupted_calls_is_said(deuz: Deuz, bank: Bank) -> None:

@@ -63,6 +63,19 @@ async def test_a_file_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> N
     assert seconds < 2
 
 
+async def test_a_file_that_is_no_database_is_said_at_once(tmp_path: Path) -> None:
+    """Its path and what to do; the file stays as it is."""
+    path = tmp_path / "notes.txt"
+    path.write_text("no database, and long enough to be read as one " * 20)
+    before = path.read_bytes()
+    error, seconds = await refused(f"sqlite:///{path}")
+    assert isinstance(error, StoreRefusedError)
+    assert f"'{path}' cannot be used (SQLITE_NOTADB); it is no SQLite database; name another file" in error.message
+    assert "offered again" not in error.message
+    assert seconds < 2
+    assert path.read_bytes() == before
+
+
 def test_a_url_that_libpq_cannot_read_is_a_mistake() -> None:
     """Nothing of it is repeated."""
     with pytest.raises(ConfigurationError) as caught:

@@ -259,7 +259,7 @@ locked as materialized (
     select h.rid, h.swarm_rid, h.task_id, h.parked, h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
     from run_head h
     where h.run_id = %(run_id)s::text and h.scope = %(scope)s::text
-      and (h.status not in ('completed', 'stopped', 'failed') or (h.status = 'failed' and %(kind)s::text = 'retry'))
+      and h.status not in ('completed', 'stopped', 'failed')
     for no key update
 ),
 before as materialized (

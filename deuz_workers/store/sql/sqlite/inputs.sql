@@ -8,10 +8,10 @@ from run_head h join inbox i on i.rid = h.rid
 where h.run_id = :run_id and h.scope = :scope and i.note_id = :note_id
 
 -- name: note_target
--- The run that may take a note of this kind; a `retry` may follow `failed`.
+-- The run that may take a note: one that has not ended.
 select h.rid, h.swarm_rid, h.task_id from run_head h
 where h.run_id = :run_id and h.scope = :scope
-  and (h.status not in ('completed', 'stopped', 'failed') or (h.status = 'failed' and :kind = 'retry'))
+  and h.status not in ('completed', 'stopped', 'failed')
 
 -- name: note_head
 -- The place of the note is the number that it raises `wake_seq` to. Three kinds clear a parking; beside one that stays, the
