@@ -18,8 +18,8 @@ from tests.simulation.people import SCOPE, People, read
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Scenario, scenario
 
-MOST_MS = 240_000
-"""After which a schedule that still has work is a failure: nothing in it takes a tenth of that."""
+MOST_MS = 120_000
+"""After which a schedule that still has work is a failure: nothing in it takes a third of that."""
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from tests.simulation.schedule import Verdict, play
 FIRST = int(os.environ.get("DEUZ_SIMULATION_FIRST", "0"))
 """The first seed; CI always plays the same ones."""
 COUNT = int(os.environ.get("DEUZ_SIMULATION_COUNT", "5000"))
-PARTS = 20
-"""So that several test processes share them."""
+PARTS = 50
+"""So that several test processes share them, and none takes long on a machine that is busy."""
 SHOWN = 3
 """Failures that are shown whole."""
 
