@@ -24,7 +24,7 @@ def happenings(world: World, people: People, made: Scenario, plan: Plan) -> Iter
         await does()
 
     def moment() -> int:
-        return chance.randint(0, faults.until_ms)
+        return chance.randint(0, chance.choice((min(400, faults.until_ms), faults.until_ms)))
 
     async def outage(what: str, ms: int) -> None:
         setattr(world, what, True)

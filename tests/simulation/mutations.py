@@ -31,7 +31,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """What breaks, and how. `tests`: named tests that notice it, where that is not the business of schedules."""
+    """What breaks, and how. `tests`: arguments of pytest for named tests that notice it, where schedules may not."""
 
     name: str
     edits: tuple[Edit, ...]
@@ -141,7 +141,10 @@ MUTANTS: tuple[Mutant, ...] = (
         " else h.due_at_ms end\n",
     ),
     _mutant(
-        "a back-off forgets when it ends", EVOLVE, "    draft.due_in_ms = event.retry_in_ms\n", "    draft.due_in_ms = None\n"
+        "a back-off forgets when it ends",
+        "core/run.py",
+        "        due_in_ms=run.due_in_ms,\n",
+        "        due_in_ms=None if run.due_in_ms else run.due_in_ms,\n",
     ),
     _mutant(
         "a pass of the sweep takes a row out for good",
@@ -178,8 +181,9 @@ MUTANTS: tuple[Mutant, ...] = (
         LEASES,
         "            if lease.epoch == at.epoch:\n                return Gone()",
         "            if False:\n                return Gone()",
-        "tests/leases/test_sqlite.py",
         "tests/leases/test_conformance.py",
+        "-k",
+        "memory",
     ),
     _mutant(
         "leases are not renewed",
@@ -198,15 +202,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ENGINE,
         'lambda: hold.state != "lost", hold.saw',
         "lambda: hold.may_start, hold.saw",
-        "tests/engine/test_run_leases.py",
+        "tests/engine/test_suspected_lease.py",
     ),
     _mutant(
         "new effects begin under a lease that nobody confirms",
         LOOP,
         "        if not self.hold.may_start:\n",
         "        if False:\n",
-        "tests/engine/test_run_leases.py",
-        "tests/engine/test_heartbeat.py",
+        "tests/engine/test_suspected_lease.py",
     ),
     _mutant(
         "a takeover is not counted",
