@@ -199,10 +199,9 @@ class VirtualProcess:
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
-    def claimed(self, lease: Lease, *, by_force: bool) -> None:
+    @staticmethod
+    def claimed(lease: Lease) -> None:
         _claim.set(lease.owner)
-        if by_force:
-            self.world.forced.add(lease.key)
 
     def told_gone(self, lease: Lease) -> None:
         self._gone.add(lease.owner)

@@ -79,11 +79,16 @@ class RemoteLeases:
         self, key: str, owner: str, ttl_ms: int, *, revision: int = 0, force: bool = False
     ) -> Lease | Held | Young:
         world = self._process.world
-        claim = await self._ask(
-            "acquire", lambda: world.lease_server.acquire(key, owner, ttl_ms, revision=revision, force=force)
-        )
+
+        async def claim_there() -> Lease | Held | Young:
+            answer = await world.lease_server.acquire(key, owner, ttl_ms, revision=revision, force=force)
+            if force and isinstance(answer, Lease):
+                world.forced.add(key)  # from this moment on, which the claimer hears of later
+            return answer
+
+        claim = await self._ask("acquire", claim_there)
         if isinstance(claim, Lease):
-            self._process.claimed(claim, by_force=force)
+            self._process.claimed(claim)
         return claim
 
     async def release(self, lease: Lease) -> Released | Gone:
