@@ -39,9 +39,9 @@ async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: 
         await _judge_run(world, people, made, run_id, calm[run_id], wrong)
     if made.swarm is not None:
         await _judge_swarm(world, wrong)
-    # A run that is not in the middle of a step may be claimed from a young memory. Its living holder, if there is one, aborts
-    # what it began since, as anybody does who is told that the lease is gone.
-    if plan.is_strict and not world.lost_to_force:
+    # A run that is not in the middle of a step may be claimed from a young memory although a flush forgot its living holder.
+    # Then two work on it until one hears of the other, and either may find in the middle what the other began.
+    if plan.is_strict and not world.forced:
         if people.parks or people.quarantines:
             wrong.append(f"nobody died, and people were asked: {people.parks} {people.quarantines}")
         if world.operations["record_unclean_end"]:

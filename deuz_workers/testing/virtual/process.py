@@ -205,8 +205,6 @@ class VirtualProcess:
 
     def told_gone(self, lease: Lease) -> None:
         self._gone.add(lease.owner)
-        if lease.key in self.world.forced:
-            self.world.lost_to_force += 1
 
     def check_may_write(self, change: Change) -> None:
         """Whoever was told that its lease is gone writes nothing more."""

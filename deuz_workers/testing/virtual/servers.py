@@ -82,7 +82,7 @@ class RemoteLeases:
 
         async def claim_there() -> Lease | Held | Young:
             answer = await world.lease_server.acquire(key, owner, ttl_ms, revision=revision, force=force)
-            if force and isinstance(answer, Lease):
+            if force and key.startswith("run:") and isinstance(answer, Lease):
                 world.forced.add(key)  # from this moment on, which the claimer hears of later
             return answer
 

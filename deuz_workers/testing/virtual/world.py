@@ -70,9 +70,8 @@ class World:
     trace: Callable[[str], None] | None = None
     """Hears what arrives at servers, when a schedule is looked at closely."""
     forced: set[str] = field(default_factory=lambda: set[str]())
-    """Keys that were claimed although the memory of the lease server was young."""
-    lost_to_force: int = 0
-    """Holders whose lease a flush forgot, and who found it claimed before they could renew it."""
+    """Runs, by lease key, that were claimed although the memory of the lease server was young: a flush may have forgotten
+    their living holder."""
     store_is_away: bool = False
     leases_are_away: bool = False
     only_sweeps: bool = False
