@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 from deuz_workers.errors import (
     AgentRunLeaseError,
+    AnswerConflictError,
+    AnswerRefusedError,
     CheckpointVersionError,
     CodecError,
     ConfigurationError,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.app.handle import Handle, SwarmHandle
+    from deuz_workers.app.pending import PendingApproval, PendingClientCall
     from deuz_workers.app.producer_key import ProducerKey
     from deuz_workers.app.reducer import Reducer, reducer
     from deuz_workers.app.results import AgentResult
@@ -79,16 +82,18 @@ if TYPE_CHECKING:
     from deuz_workers.app.settings import Settings
     from deuz_workers.app.swarm import Swarm, Task
     from deuz_workers.app.swarm_result import SwarmResult
+    from deuz_workers.core.approval import Approval
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.messages import ImagePart, Message, TextPart
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
     from deuz_workers.ports.context import RunContext, RunFacts
-    from deuz_workers.ports.definition import ReducerContext
+    from deuz_workers.ports.definition import ReducerContext, ToolCallRequest
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.providers.chat_completions import ChatCompletionsModel
     from deuz_workers.providers.mock import MockModel
     from deuz_workers.providers.prices import Price
+    from deuz_workers.tools.client import client_tool
     from deuz_workers.tools.decorator import tool, tool_from_schema
     from deuz_workers.tools.output import Output
 
@@ -96,6 +101,9 @@ __all__ = [
     "Agent",
     "AgentResult",
     "AgentRunLeaseError",
+    "AnswerConflictError",
+    "AnswerRefusedError",
+    "Approval",
     "AsyncHandle",
     "AsyncSwarmHandle",
     "Budget",
@@ -127,6 +135,8 @@ __all__ = [
     "ModelUnavailableError",
     "Output",
     "OutputError",
+    "PendingApproval",
+    "PendingClientCall",
     "Price",
     "ProducerKey",
     "Reducer",
@@ -155,6 +165,7 @@ __all__ = [
     "Task",
     "TextPart",
     "ToolArgumentsError",
+    "ToolCallRequest",
     "ToolContext",
     "ToolContextError",
     "ToolError",
@@ -163,6 +174,7 @@ __all__ = [
     "UnknownToolError",
     "UnsupportedPoolError",
     "Usage",
+    "client_tool",
     "reducer",
     "resume_agent",
     "resume_agent_sync",
@@ -179,6 +191,7 @@ _HOMES = {
     "app.async_swarm_handle": ("AsyncSwarmHandle",),
     "app.deuz": ("Deuz",),
     "app.handle": ("Handle", "SwarmHandle"),
+    "app.pending": ("PendingApproval", "PendingClientCall"),
     "app.producer_key": ("ProducerKey",),
     "app.reducer": ("Reducer", "reducer"),
     "app.results": ("AgentResult",),
@@ -186,16 +199,18 @@ _HOMES = {
     "app.settings": ("Settings",),
     "app.swarm": ("Swarm", "Task"),
     "app.swarm_result": ("SwarmResult",),
+    "core.approval": ("Approval",),
     "core.limits": ("Limits",),
     "core.messages": ("ImagePart", "Message", "TextPart"),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
     "ports.context": ("RunContext", "RunFacts"),
-    "ports.definition": ("ReducerContext",),
+    "ports.definition": ("ReducerContext", "ToolCallRequest"),
     "ports.tool": ("ToolContext",),
     "providers.chat_completions": ("ChatCompletionsModel",),
     "providers.mock": ("MockModel",),
     "providers.prices": ("Price",),
+    "tools.client": ("client_tool",),
     "tools.decorator": ("tool", "tool_from_schema"),
     "tools.output": ("Output",),
 }

@@ -16,6 +16,8 @@
     │   ├── RevisionConflictError     code ``revision_conflict``
     │   ├── RunExistsError
     │   ├── RunNotFoundError
+    │   ├── AnswerRefusedError        an answer does not fit what waits; `part` says where, nothing was written
+    │   ├── AnswerConflictError       the item was answered before; `winner` is that answer
     │   └── ScopeMismatchError
     ├── AgentRunLeaseError            code ``lease_held`` or ``lease_lost``
     ├── LeaseStoreUnavailableError    (retry later)
@@ -165,6 +167,23 @@ class RunNotFoundError(StoreError):
     """There is no such run."""
 
     code = "run_not_found"
+
+
+class AnswerRefusedError(StoreError):
+    """The answer does not fit what the run waits for."""
+
+    code = "answer_refused"
+
+
+class AnswerConflictError(StoreError):
+    """The item was answered before, and that answer stays."""
+
+    code = "already_answered"
+
+    @property
+    def winner(self) -> dict[str, Scalar]:
+        """Of the answer that stays: `approved`, and `reason`, `by` or `is_error` where it has them."""
+        return {name: self.fields[name] for name in ("approved", "reason", "by", "is_error") if name in self.fields}
 
 
 class ScopeMismatchError(StoreError):

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from deuz_workers.app.pending import Signing
+from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.ring import ring_or_ripen
@@ -33,11 +35,17 @@ class Access:
     clock: Clock
     registry: Registry | None = None
     """What this process knows of agents, None for nothing."""
+    signer: ApprovalSigner | None = None
+    """Makes and checks tokens of approvals; None: they need none."""
 
     def output_type(self, agent: str) -> OutputType | None:
         """Of an agent that is known here."""
         definition = None if self.registry is None else self.registry.agent(agent)
         return None if definition is None else definition.output
+
+    async def signing(self) -> Signing | None:
+        """For tokens of requests that are shown now."""
+        return None if self.signer is None else Signing(self.signer, await self.store.now_ms())
 
     async def head(self, scope: str, run_id: str) -> Head:
         """Raises `RunNotFoundError`."""

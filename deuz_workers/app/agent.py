@@ -10,7 +10,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.context import MakeContext
-from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
@@ -49,6 +49,7 @@ class Agent:
         deps: Any = None,
         output_type: Any = None,
         make_context: MakeContext | None = None,
+        approve_tool_call: ApproveToolCall | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -62,6 +63,8 @@ class Agent:
             queue: where workers find its runs.
             concurrency_key: of its runs in a scope, only as many run at a time as this key has slots; a run may name another.
             binding_id: raised when tools behave differently under the same schema; older runs then stay with older workers.
+            approve_tool_call: decides about calls that need an approval, here and at once, instead of people: True lets the
+                call run, anything else and whatever it raises denies it.
             deps: what tools find as `ToolContext.deps`; made anew in every process, never stored.
             output_type: what the answer has to be: a pydantic model, dataclass, TypedDict or other type, or an `Output`, which
                 also takes a JSON Schema with a validator. The run then ends with an `output` of that type; None: with a text.
@@ -87,6 +90,7 @@ class Agent:
             deps=deps,
             output=_output(output_type),
             make_context=_function(name, "make_context", make_context),
+            approve_tool_call=_function(name, "approve_tool_call", approve_tool_call),
         )
 
     @property

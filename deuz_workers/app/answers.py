@@ -1,19 +1,32 @@
-"""What a resume brings: verdicts of people, and words about effects that nobody knew."""
+"""What a resume brings: verdicts of people, results of clients, and words about effects that nobody knew."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
-from deuz_workers.app.results import pending_approvals, result_of
+from deuz_workers.app.pending import Signing
+from deuz_workers.app.results import ResultWarning, result_of
+from deuz_workers.core.approval_token import DENIAL
+from deuz_workers.core.bare_id import names_one_call
+from deuz_workers.core.change import ItemAnswer
 from deuz_workers.core.codec import encode
-from deuz_workers.errors import ConfigurationError
+from deuz_workers.core.pending_item import CallItem, CallItemKind, binding_of_call, read_call_items
+from deuz_workers.core.run import Run, read_run
+from deuz_workers.engine.taken_answers import NOT_NEEDED
+from deuz_workers.errors import AnswerConflictError, ConfigurationError
 from deuz_workers.ports.store import Loaded, RunStore
 
 Verdict = bool | Mapping[str, object]
-"""True or False, or a mapping with `approved` and perhaps `reason`."""
+"""True or False, or a mapping with `approved`, and perhaps `reason`, `by` and the request's `token`."""
+Verdicts = Mapping[str, Verdict] | Iterable[Mapping[str, object]]
+"""By approval id, or records that have an `approval_id`."""
+ClientResults = Mapping[str, object] | Iterable[Mapping[str, object]]
+"""Outputs by tool call id, or records of `tool_call_id`, `output` and, for failures, `is_error`."""
 
 NO_VERDICTS: Mapping[str, Verdict] = {}
+NO_RESULTS: Mapping[str, object] = {}
 NO_OUTCOMES: Mapping[str, object] = {}
 
 
@@ -21,29 +34,29 @@ NO_OUTCOMES: Mapping[str, object] = {}
 class Answers:
     """Complete or of no effect: a set that leaves something open is not stored (APR-009, REC-010, RSM-008)."""
 
-    approvals: Mapping[str, Verdict] = field(default_factory=lambda: NO_VERDICTS)
-    """By approval id."""
+    approvals: Verdicts = field(default_factory=lambda: NO_VERDICTS)
+    client_tool_results: ClientResults = field(default_factory=lambda: NO_RESULTS)
     retry_tool_call_ids: tuple[str, ...] = ()
     """Interrupted calls that may run once more."""
     reconciled_tool_results: Mapping[str, object] = field(default_factory=lambda: NO_OUTCOMES)
     """What interrupted calls had returned, by call id."""
+    _verdicts: Mapping[str, Mapping[str, object]] = field(init=False)
+    _results: Mapping[str, Mapping[str, object]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises `ConfigurationError` for a call that is listed twice and for what is no verdict."""
+        """Raises `ConfigurationError` for a call that is listed twice, and for what is no verdict or no result."""
         listed = [*self.retry_tool_call_ids, *self.reconciled_tool_results]
         if len(listed) != len(set(listed)):
             raise ConfigurationError("a tool call is listed twice; each is either run again or has an outcome, once")
-        for approval_id, verdict in self.approvals.items():
-            if not isinstance(_record(verdict).get("approved"), bool):
-                raise ConfigurationError(f"the verdict on {approval_id!r} is True, False, or a mapping with `approved`")
+        object.__setattr__(self, "_verdicts", _verdicts_of(self.approvals))
+        object.__setattr__(self, "_results", _results_of(self.client_tool_results))
 
     def settle(self, loaded: Loaded) -> bool:
         """They leave nothing open of what the run waits for."""
-        result = result_of(loaded)
         calls = {*self.retry_tool_call_ids, *self.reconciled_tool_results}
-        return {waiting.approval_id for waiting in result.pending_approvals} <= set(self.approvals) and {
-            effect.tool_call_id for effect in result.unknown_effects
-        } <= calls
+        if not {effect.tool_call_id for effect in result_of(loaded).unknown_effects} <= calls:
+            return False
+        return loaded.head.status != "suspended" or self._given(loaded, None) is not None
 
     def check(self, loaded: Loaded) -> None:
         """Raises `ConfigurationError` for a call that was not interrupted (REC-007)."""
@@ -54,17 +67,133 @@ class Answers:
                     f"tool call {call_id!r} of run {loaded.head.run_id!r} was not interrupted; interrupted are {sorted(known)}"
                 )
 
-    async def hand_in(self, store: RunStore, loaded: Loaded) -> None:
-        """Store them; the run is due afterwards."""
+    async def hand_in(self, store: RunStore, loaded: Loaded, signing: Signing | None = None) -> None:
+        """Store them; the run is due afterwards. Raises `AnswerConflictError` if somebody was faster, with nothing stored."""
         scope, run_id = loaded.head.scope, loaded.head.run_id
-        for waiting in pending_approvals(loaded.items):
-            record = {"approval_id": waiting.approval_id, **_record(self.approvals[waiting.approval_id])}
-            await store.answer_item(scope, run_id, waiting.approval_id, encode(record))
+        given = self._given(loaded, signing) if loaded.head.status == "suspended" else None
+        if given:
+            answered = await store.answer_items(scope, run_id, given)
+            if answered is not None and not answered.stored:
+                raise AnswerConflictError(
+                    f"an item of run {run_id!r} was answered or has expired meanwhile, so none of these answers was stored; "
+                    "resume again with what is still pending",
+                    run_id=run_id,
+                    item_id=answered.item_id,
+                )
         if self.reconciled_tool_results:
             results = {call_id: {"output": output} for call_id, output in self.reconciled_tool_results.items()}
             await store.add_note(scope, run_id, "reconcile", encode({"results": results}))
         if self.retry_tool_call_ids:
             await store.add_note(scope, run_id, "retry", encode({"tool_call_ids": list(self.retry_tool_call_ids)}))
+
+    def warnings(self, loaded: Loaded) -> tuple[ResultWarning, ...]:
+        """About answers to calls of the newest turn whose receipts say already how they ended (APR-013, CLT-006)."""
+        run = _run_of(loaded)
+        found: list[ResultWarning] = []
+        for call in next((message.tool_uses for message in reversed(run.history) if message.tool_uses), ()):
+            receipt = run.receipts.get(call.call_id)
+            if receipt is None or receipt.stage in ("executing", "suspended"):
+                continue
+            for setting, kind, given in (
+                ("approvalResponses", "approval", self._verdicts),
+                ("clientToolResults", "client_tool", self._results),
+            ):
+                item_id = binding_of_call(cast(CallItemKind, kind), run.envelope.run_id, run.step, call).item_id
+                if item_id in given or (call.call_id in given and (kind == "client_tool" or names_one_call(run, call.call_id))):
+                    text = (
+                        f"call {call.call_id!r} ({call.name}) ended as its receipt says; what was given for it had no influence"
+                    )
+                    found.append(ResultWarning(setting, text))
+        return tuple(found)
+
+    def _given(self, loaded: Loaded, signing: Signing | None) -> list[ItemAnswer] | None:
+        """The answers to all open items, None if one is missing."""
+        run = _run_of(loaded)
+        items = read_call_items(loaded.items)
+        denied = {item.binding.call_id for item in items if item.binding.kind == "approval" and self._denies(item, run)}
+        found: list[ItemAnswer] = []
+        for item in items:
+            if not item.is_open:
+                continue
+            if item.binding.kind == "approval":
+                record = self._verdict(item, run)
+                if record is not None and signing is not None and record["approved"] is True:
+                    record = _with_token_checked(record, item, run, signing)
+                if record is not None and record["approved"] is not True:
+                    denied.add(item.binding.call_id)
+            else:
+                record = self._results.get(item.item_id) or self._results.get(item.binding.call_id)
+                if item.binding.call_id in denied:
+                    record = NOT_NEEDED
+            if record is None:
+                return None
+            votes = item.row.votes
+            found.append(ItemAnswer(item.item_id, encode(record), votes=votes, votes_before=votes))
+        return found
+
+    def _denies(self, item: CallItem, run: Run) -> bool:
+        record = self._verdict(item, run)
+        return item.is_open and record is not None and record["approved"] is not True
+
+    def _verdict(self, item: CallItem, run: Run) -> Mapping[str, object] | None:
+        """Under the approval's id, or the call's where that names one call; None where it may not be given here."""
+        record = self._verdicts.get(item.item_id)
+        call_id = item.binding.call_id
+        if record is None and call_id in self._verdicts and names_one_call(run, call_id):
+            record = self._verdicts[call_id]
+        if record is None:
+            return None
+        terms = item.approval
+        if terms.people and record.get("by") not in terms.people:
+            return None
+        if record["approved"] is True and terms.needed > 1:
+            return None  # people approve one by one, each under their own name
+        return {**record, "approval_id": item.item_id}
+
+
+def _run_of(loaded: Loaded) -> Run:
+    return read_run(loaded.head, loaded.messages, loaded.receipts)
+
+
+def _with_token_checked(record: Mapping[str, object], item: CallItem, run: Run, signing: Signing) -> Mapping[str, object]:
+    """An approval without a good token denies (APR-015)."""
+    envelope = run.envelope
+    token = record.get("token")
+    if signing.signer.fits(token, envelope.scope, envelope.run_id, item.item_id, now_ms=signing.now_ms):
+        return record
+    return {"approval_id": item.item_id, "approved": False, "reason": DENIAL}
+
+
+def _verdicts_of(given: Verdicts) -> dict[str, Mapping[str, object]]:
+    if isinstance(given, Mapping):
+        named = [(name, _record(verdict)) for name, verdict in cast(Mapping[str, Verdict], given).items()]
+    else:
+        named = [(str(record.get("approval_id")), record) for record in given]
+    found: dict[str, Mapping[str, object]] = {}
+    for name, record in named:
+        if not isinstance(record.get("approved"), bool):
+            raise ConfigurationError(f"the verdict on {name!r} is True, False, or a mapping with `approved`")
+        if not isinstance(record.get("reason", ""), str | None):
+            raise ConfigurationError(f"the reason of the verdict on {name!r} is text")
+        if name in found:
+            raise ConfigurationError(f"there are two verdicts on {name!r}; give one")
+        found[name] = {part: value for part, value in record.items() if part in ("approved", "reason", "by", "token")}
+    return found
+
+
+def _results_of(given: ClientResults) -> dict[str, Mapping[str, object]]:
+    if isinstance(given, Mapping):
+        outputs = cast(Mapping[str, object], given)
+        return {name: {"tool_call_id": name, "output": output} for name, output in outputs.items()}
+    found: dict[str, Mapping[str, object]] = {}
+    for record in given:
+        name = record.get("tool_call_id")
+        if not isinstance(name, str) or "output" not in record or not isinstance(record.get("is_error", False), bool):
+            raise ConfigurationError("a client's result has `tool_call_id`, `output` and, for failures, `is_error`")
+        if name in found:
+            raise ConfigurationError(f"there are two results of call {name!r}; give one")
+        found[name] = {part: record[part] for part in ("tool_call_id", "output", "is_error") if part in record}
+    return found
 
 
 def _record(verdict: Verdict) -> Mapping[str, object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
-from deuz_workers.app.answers import NO_OUTCOMES, NO_VERDICTS, Answers, Verdict
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, Answers, ClientResults, Verdicts
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.conversation import Content, GivenMessage
@@ -205,14 +205,15 @@ class AsyncClient:
         run_id: str,
         *,
         scope: str = "default",
-        approvals: Mapping[str, Verdict] = NO_VERDICTS,
+        approvals: Verdicts = NO_VERDICTS,
+        client_tool_results: ClientResults = NO_RESULTS,
         retry_tool_call_ids: Iterable[str] = (),
         reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
     ) -> AgentResult[Any]:
         """Go on with a stored run on this loop until it has something to report. See `resume_agent`."""
-        answers = Answers(approvals, tuple(retry_tool_call_ids), reconciled_tool_results)
+        answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
         return await resume_embedded(self._app, scope, run_id, answers, context)
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from deuz_workers.app.access import Access, Pauses, not_found
-from deuz_workers.app.results import AgentResult, PendingApproval, UnknownEffect, pending_approvals, result_of
+from deuz_workers.app.door import Answer, Door
+from deuz_workers.app.pending import PendingApproval, PendingClientCall, pending_approvals, pending_client_calls
+from deuz_workers.app.results import AgentResult, UnknownEffect, result_of
 from deuz_workers.app.settling import read_effects, settle
 from deuz_workers.core.change import FINAL, Bell, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
-from deuz_workers.errors import ResultTimeoutError, StoreError
+from deuz_workers.errors import ResultTimeoutError
 from deuz_workers.ports.store import JournalRow
 
 EVENTS_PER_READ = 500
@@ -29,15 +31,6 @@ class RunEvent:
     at_ms: int
     """Unix time in milliseconds by the store's clock."""
     data: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of an answer. `stored` False: the item had one already, `winner`, and keeps it."""
-
-    stored: bool
-    open_items: int
-    winner: Mapping[str, object] | None = None
 
 
 class AsyncRun:
@@ -120,22 +113,50 @@ class AsyncHandle(AsyncRun):
         loaded = await self._access.store.load(self.scope, self.run_id)
         if loaded is None:
             raise not_found(self.scope, self.run_id)
-        return result_of(loaded, self._access.output_type(loaded.head.agent))
+        signing = await self._access.signing() if loaded.items else None
+        return result_of(loaded, self._access.output_type(loaded.head.agent), signing)
 
     async def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""
-        return pending_approvals(await self._access.store.open_items(self.scope, self.run_id))
+        rows = await self._access.store.open_items(self.scope, self.run_id)
+        return pending_approvals(rows, await self._access.signing() if rows else None, self.scope)
 
-    async def approve(self, approval_id: str, reason: str | None = None) -> Answer:
+    async def pending_client_calls(self) -> tuple[PendingClientCall, ...]:
+        """Calls that a client has to execute now."""
+        return pending_client_calls(await self._access.store.open_items(self.scope, self.run_id))
+
+    async def approve(
+        self,
+        approval: str | PendingApproval,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        token: str | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Answer:
         """Let the call run; the run goes on once no other item is open. Stored at once, whatever else is pending.
 
-        Raises `StoreError` with code `unknown_item` for an id that waits for nothing, `RunNotFoundError`.
-        """
-        return await self._answer(approval_id, {"approved": True}, reason)
+        Args:
+            approval: as `pending` gives it, or its `approval_id`; the id of the call alone where the run used that id once.
+            by: who approves; needed where several people have to.
+            token: the request's, where the application signs its requests. With a `PendingApproval` it is known.
+            arguments: the call runs with these instead; both are recorded.
 
-    async def deny(self, approval_id: str, reason: str | None = None) -> Answer:
-        """Refuse the call; the model is told, with the reason. Otherwise like `approve`."""
-        return await self._answer(approval_id, {"approved": False}, reason)
+        Raises `AnswerConflictError` with the winning verdict if it was answered before; `AnswerRefusedError`, whose `part`
+        says what does not match, and nothing was written; `RunNotFoundError`.
+        """
+        return await self._door.verdict(approval, approved=True, reason=reason, by=by, token=token, arguments=arguments)
+
+    async def deny(self, approval: str | PendingApproval, reason: str | None = None, *, by: str | None = None) -> Answer:
+        """Refuse the call; the model is told, with the reason. Otherwise like `approve`; needs no token."""
+        return await self._door.verdict(approval, approved=False, reason=reason, by=by)
+
+    async def answer(
+        self, call: str | PendingClientCall, output: object = None, *, error: str | None = None, by: str | None = None
+    ) -> Answer:
+        """Hand in what a client's execution of a call returned, or how it failed. Stored at once. Raises as `approve` does."""
+        given = output if error is None else error
+        return await self._door.result(call, given, is_error=error is not None, by=by)
 
     async def unknown_effects(self) -> tuple[UnknownEffect, ...]:
         """Interrupted calls of a parked run, of which nobody knows whether they had their effect. Raises `RunNotFoundError`."""
@@ -158,24 +179,9 @@ class AsyncHandle(AsyncRun):
         """
         await settle(self._access, self.scope, self.run_id, retry=retry, outputs=outputs, errors=errors)
 
-    async def _answer(self, approval_id: str, verdict: dict[str, object], reason: str | None) -> Answer:
-        store = self._access.store
-        record = {"approval_id": approval_id, **verdict} | ({} if reason is None else {"reason": reason})
-        answered = await store.answer_item(self.scope, self.run_id, approval_id, encode(record))
-        if answered is None:
-            raise not_found(self.scope, self.run_id)
-        if not answered.stored:
-            if answered.winner is None:
-                waiting = ", ".join(repr(item.approval_id) for item in await self.pending()) or "nothing"
-                raise StoreError(
-                    f"nothing waits under {approval_id!r} in run {self.run_id!r}; pending is {waiting}", code="unknown_item"
-                )
-            return Answer(False, answered.open_items, cast(Mapping[str, object], decode(answered.winner)))
-        bells = [answered.bell]
-        if answered.swarm_rid is not None:
-            bells.extend(await store.fill_slots(answered.swarm_rid))
-        await self._access.ring(bells)
-        return Answer(True, answered.open_items)
+    @property
+    def _door(self) -> Door:
+        return Door(self._access, self.scope, self.run_id)
 
     async def _wait_for_report(self) -> None:
         pauses = Pauses(self._access.clock)

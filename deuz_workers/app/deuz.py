@@ -23,6 +23,7 @@ from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
+from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.build import Build, build_of
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.usage import Budget
@@ -79,7 +80,8 @@ class Deuz:
     @cached_property
     def aio(self) -> AsyncClient:
         """The same functions for code on an event loop."""
-        return AsyncClient(self, Access(self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry))
+        access = Access(self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer)
+        return AsyncClient(self, access)
 
     def enqueue(
         self,
@@ -219,6 +221,12 @@ class Deuz:
     def doorbell(self) -> AppDoorbell:
         """Rings the drivers in this process and the workers of this application; usable from any loop."""
         return AppDoorbell(bell_of(self.settings.broker, self.ids, marks_of(self.settings, "bell"), self.settings.least_window))
+
+    @cached_property
+    def signer(self) -> ApprovalSigner | None:
+        """Of the tokens that approvals have to bring back, if the settings say so."""
+        secret = self.settings.approval_secret
+        return None if secret is None else ApprovalSigner(secret.get_secret_value())
 
     @cached_property
     def build(self) -> Build:

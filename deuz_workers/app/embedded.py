@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deuz_workers.app.answers import Answers
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.order import Options, check_created
+from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import AgentResult, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.swarm_result import SwarmResult
@@ -112,12 +113,14 @@ async def resume_embedded(
                 )
             agent = loaded.head.agent
             answers.check(loaded)
+            warnings = answers.warnings(loaded)
             settles = answers.settle(loaded)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
-                return result_of(loaded, app.output_type(loaded.head.agent))
+                result = result_of(loaded, app.output_type(loaded.head.agent), await _signing(app))
+                return replace(result, warnings=warnings)
             if settles:
-                await answers.hand_in(app.store, loaded)
-            return await _driven(app, driving, scope, run_id, agent)
+                await answers.hand_in(app.store, loaded, await _signing(app))
+            return replace(await _driven(app, driving, scope, run_id, agent), warnings=warnings)
     except REFUSALS as error:
         return refused(run_id, scope, agent, error)
 
@@ -128,7 +131,11 @@ async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent:
         return refused(run_id, scope, agent, error)
     loaded = await app.store.load(scope, run_id)
     assert loaded is not None
-    return result_of(loaded, app.output_type(loaded.head.agent))
+    return result_of(loaded, app.output_type(loaded.head.agent), await _signing(app))
+
+
+async def _signing(app: Deuz) -> Signing | None:
+    return None if app.signer is None else Signing(app.signer, await app.store.now_ms())
 
 
 async def drive_swarm(driving: InProcess, handle: AsyncSwarmHandle) -> SwarmResult:

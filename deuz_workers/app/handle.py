@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from deuz_workers.app.async_handle import NOTHING, Answer, AsyncHandle, AsyncRun, RunEvent
+from deuz_workers.app.async_handle import NOTHING, AsyncHandle, AsyncRun, RunEvent
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+from deuz_workers.app.door import Answer
 from deuz_workers.app.loop_thread import LOOP
-from deuz_workers.app.results import AgentResult, PendingApproval, UnknownEffect
+from deuz_workers.app.pending import PendingApproval, PendingClientCall
+from deuz_workers.app.results import AgentResult, UnknownEffect
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.envelope import AgentRunEnvelope
@@ -71,13 +73,31 @@ class Handle(SyncRun[AsyncHandle]):
         """Calls that wait for a person now."""
         return LOOP.run(self._inner.pending())
 
-    def approve(self, approval_id: str, reason: str | None = None) -> Answer:
-        """Let the call run."""
-        return LOOP.run(self._inner.approve(approval_id, reason))
+    def pending_client_calls(self) -> tuple[PendingClientCall, ...]:
+        """Calls that a client has to execute now."""
+        return LOOP.run(self._inner.pending_client_calls())
 
-    def deny(self, approval_id: str, reason: str | None = None) -> Answer:
+    def approve(
+        self,
+        approval: str | PendingApproval,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        token: str | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """Let the call run."""
+        return LOOP.run(self._inner.approve(approval, reason, by=by, token=token, arguments=arguments))
+
+    def deny(self, approval: str | PendingApproval, reason: str | None = None, *, by: str | None = None) -> Answer:
         """Refuse the call; the model is told, with the reason."""
-        return LOOP.run(self._inner.deny(approval_id, reason))
+        return LOOP.run(self._inner.deny(approval, reason, by=by))
+
+    def answer(
+        self, call: str | PendingClientCall, output: object = None, *, error: str | None = None, by: str | None = None
+    ) -> Answer:
+        """Hand in what a client's execution of a call returned, or how it failed."""
+        return LOOP.run(self._inner.answer(call, output, error=error, by=by))
 
     def unknown_effects(self) -> tuple[UnknownEffect, ...]:
         """Interrupted calls of a parked run, of which nobody knows whether they had their effect."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
-from deuz_workers.core.change import Head, ItemRow
-from deuz_workers.core.codec import decode
+from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
+from deuz_workers.core.change import Head
 from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.usage import Usage
@@ -21,18 +21,6 @@ ResultStatus = Literal["completed", "suspended", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class PendingApproval:
-    """A tool call that waits for a person."""
-
-    approval_id: str
-    """What `approve` and `deny` take."""
-    tool_call_id: str
-    tool_name: str
-    arguments: Mapping[str, object]
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
 class UnknownEffect:
     """A tool call that was interrupted after it began; nobody knows whether it had its effect."""
 
@@ -40,6 +28,15 @@ class UnknownEffect:
     tool_name: str
     arguments: Mapping[str, object]
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultWarning:
+    """Something that was given and had no influence."""
+
+    setting: str
+    """Which kind: `approvalResponses`, `clientToolResults`."""
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +61,9 @@ class AgentResult(Generic[T]):
     error: Mapping[str, object] | None = None
     """Of a failed run: `name`, `message`, perhaps `code` and further scalars. JSON keeps it."""
     pending_approvals: tuple[PendingApproval, ...] = ()
-    pending_client_calls: tuple[PendingApproval, ...] = ()
+    pending_client_calls: tuple[PendingClientCall, ...] = ()
     unknown_effects: tuple[UnknownEffect, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[ResultWarning, ...] = ()
 
     @property
     def output(self) -> T:
@@ -89,11 +86,13 @@ class AgentResult(Generic[T]):
             return f"{self.error.get('name')}: {self.error.get('message')}"
         if self.status == "suspended":
             count = len(self.pending_approvals)
+            if not count:
+                return f"{len(self.pending_client_calls)} results of clients are pending; hand them in"
             return "1 approval is pending; approve or deny it" if count == 1 else f"{count} approvals are pending; answer them"
         return self.reason or "no reason is recorded"
 
 
-def result_of(loaded: Loaded, output: OutputType | None = None) -> AgentResult[object]:
+def result_of(loaded: Loaded, output: OutputType | None = None, signing: Signing | None = None) -> AgentResult[object]:
     """The result of a run whose head `has_report`. `output`: its output type, where this process knows its agent; without it
     the output is plain data.
 
@@ -118,7 +117,8 @@ def result_of(loaded: Loaded, output: OutputType | None = None) -> AgentResult[o
         reason=reason,
         stop_details=envelope.stop_details,
         error=envelope.error,
-        pending_approvals=pending_approvals(loaded.items) if status == "suspended" else (),
+        pending_approvals=pending_approvals(loaded.items, signing, head.scope) if status == "suspended" else (),
+        pending_client_calls=pending_client_calls(loaded.items) if status == "suspended" else (),
         unknown_effects=_unknown_effects(run) if head.parked is not None else (),
     )
 
@@ -133,25 +133,6 @@ def unknown_effects(loaded: Loaded) -> tuple[UnknownEffect, ...]:
 def refused(run_id: str, scope: str, agent: str, error: DeuzError) -> AgentResult[object]:
     """The result of a call that the store or the lease refused. It is not stored; the run is as it was (RES-009, RES-011)."""
     return AgentResult("failed", run_id, scope, agent, (), Usage(), 0, error=as_record(error))
-
-
-def pending_approvals(items: tuple[ItemRow, ...]) -> tuple[PendingApproval, ...]:
-    """The open ones among `items`."""
-    found: list[PendingApproval] = []
-    for item in items:
-        if item.answer is not None or item.kind != "approval":
-            continue
-        asked = cast(Mapping[str, object], decode(item.body))
-        found.append(
-            PendingApproval(
-                item.item_id,
-                str(asked["call_id"]),
-                str(asked["tool"]),
-                cast(Mapping[str, object], asked["arguments"]),
-                cast(int, asked["step"]),
-            )
-        )
-    return tuple(found)
 
 
 def _status(head: Head, run: Run) -> tuple[ResultStatus, str | None]:

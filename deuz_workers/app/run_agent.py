@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deuz_workers.app.agent import Agent
-from deuz_workers.app.answers import NO_OUTCOMES, NO_VERDICTS, Verdict
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, ClientResults, Verdicts
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
@@ -82,7 +82,8 @@ async def resume_agent(
     store: str | RunStore,
     leases: LeaseProvider | None = None,
     scope: str = "default",
-    approvals: Mapping[str, Verdict] = NO_VERDICTS,
+    approvals: Verdicts = NO_VERDICTS,
+    client_tool_results: ClientResults = NO_RESULTS,
     retry_tool_call_ids: Iterable[str] = (),
     reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
     tools_context: Mapping[str, Any] | None = None,
@@ -91,8 +92,9 @@ async def resume_agent(
     """Go on with a stored run on this loop until it has something to report; a run that has ended is only read.
 
     Args:
-        approvals: verdicts by approval id, for all that is pending; with one of them missing nothing is stored and the run
-            stays suspended.
+        approvals: verdicts by approval id, or records with `approval_id`, `approved`, `reason` and the request's `token`.
+        client_tool_results: what clients' executions returned, by tool call id, or records with `tool_call_id`, `output` and
+            `is_error`. Together they must cover all that is pending; otherwise nothing is stored and the run stays suspended.
         retry_tool_call_ids: interrupted calls that may run once more.
         reconciled_tool_results: outcomes of interrupted calls that somebody found out, by call id. Together both must settle
             all unknown effects, else nothing is stored.
@@ -106,6 +108,7 @@ async def resume_agent(
             run_id,
             scope=scope,
             approvals=approvals,
+            client_tool_results=client_tool_results,
             retry_tool_call_ids=retry_tool_call_ids,
             reconciled_tool_results=reconciled_tool_results,
             tools_context=tools_context,

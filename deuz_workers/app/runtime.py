@@ -69,6 +69,7 @@ class Runtime:
             prices=app.prices,
             sink=sink or Silence(),
             threads=THREADS,
+            signer=app.signer,
             settings=settings,
             histories=Histories(settings.history_cache_bytes),
             builds=builds or NoBuilds(),

@@ -24,7 +24,7 @@ OTHER_VARIABLES = frozenset(
 """Variables of ours that are no settings: of the command line, of embedded servers, of processes that start each other."""
 NEAR = 0.8
 SHOWN_CHARS = 60
-_SECRET = frozenset(("secret", "producer_keys"))
+_SECRET = frozenset(("secret", "approval_secret", "producer_keys"))
 
 
 def explain(error: ValidationError, given: Mapping[str, object], file: Path | None) -> str:

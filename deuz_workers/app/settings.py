@@ -60,6 +60,8 @@ class Settings(BaseSettings):
     secret: SecretStr | None = None
     """Signs the revisions that leases and doorbells carry. Without it a run whose database lost commits is noticed only by the
     process that made them."""
+    approval_secret: SecretStr | None = Field(None, min_length=32)
+    """Signs the tokens that approvals have to bring back. None: approvals need no token."""
 
     pool: Literal["threads", "prefork", "solo"] = "threads"
     concurrency: int = Field(64, ge=1)

@@ -16,7 +16,7 @@ from rich.markup import escape
 from deuz_workers.cli.amounts import cost, counted
 from deuz_workers.cli.exits import Exit, exit_of_status
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.run_views import arguments_line, coloured, event_line, ways_out
+from deuz_workers.cli.run_views import answer_commands, arguments_line, coloured, event_line, ways_out
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, needed_application, on_app, pairs
 from deuz_workers.errors import ConfigurationError
 
@@ -173,6 +173,7 @@ def result_record(result: AgentResult[Any]) -> dict[str, object]:
         "usage": result.usage.to_record(),
         "turns": result.steps,
         "pending": [asdict(call) for call in result.pending_approvals],
+        "pending_client_calls": [asdict(call) for call in result.pending_client_calls],
         "unknown_effects": [asdict(effect) for effect in result.unknown_effects],
     }
 
@@ -190,7 +191,12 @@ def show_result(result: AgentResult[Any], output: Output) -> None:
         output.show(f"[red]{escape(str(result.error.get('name')))}[/]: {escape(str(result.error.get('message')))}")
     for call in result.pending_approvals:
         output.show(f"waits for {escape(call.tool_name)} {escape(arguments_line(call.arguments))}")
-        output.show(escape(f"  deuz runs approve {result.run_id} {call.approval_id}   (or deny)"))
+        for way in answer_commands(result.run_id, result.scope, asdict(call)):
+            output.show(escape(f"  {way}"))
+    for client_call in result.pending_client_calls:
+        output.show(f"waits for a client: {escape(client_call.tool_name)} {escape(arguments_line(client_call.arguments))}")
+        for way in answer_commands(result.run_id, result.scope, asdict(client_call)):
+            output.show(escape(f"  {way}"))
     for effect in result.unknown_effects:
         shown = f"{effect.tool_name} (call {effect.tool_call_id}) {arguments_line(effect.arguments)}"
         output.show(f"nobody knows whether it had its effect: {escape(shown)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,35 @@ def ways_out(run_id: str, parked: str, effects: Sequence[Mapping[str, Any]]) -> 
     ]
 
 
+def answer_commands(run_id: str, scope: str, call: Mapping[str, Any]) -> list[str]:
+    """Commands that answer an item."""
+    place = "" if scope == "default" else f" --scope {shlex.quote(scope)}"
+    if "approval_id" not in call:
+        return [f"deuz runs answer {run_id} {shlex.quote(call['item_id'])}{place} --output JSON   (or --error TEXT)"]
+    item = shlex.quote(call["approval_id"])
+    by = " --by NAME" if call["people"] or call["needed"] > 1 else ""
+    token = f" --token {call['token']}" if call["token"] else ""
+    return [f"deuz runs approve {run_id} {item}{place}{by}{token}", f"deuz runs deny {run_id} {item}{place}{by} --reason TEXT"]
+
+
+def _terms(call: Mapping[str, Any]) -> str:
+    """Who is asked, and when what happens."""
+    said: list[str] = []
+    if call.get("people"):
+        said.append(f"one of {', '.join(call['people'])}" if call["needed"] == 1 else f"by {', '.join(call['people'])}")
+    if call.get("needed", 1) > 1:
+        approved = f" ({', '.join(call['approved_by'])} did)" if call["approved_by"] else ""
+        said.append(f"needs {call['needed']}{approved}")
+    for name, text in (("assignee", "for {}"), ("escalate_to", "then {}")):
+        if call.get(name):
+            said.append(text.format(call[name]))
+    for name, text in (("remind_in_ms", "reminder"), ("escalate_in_ms", "escalates"), ("expires_in_ms", "expires")):
+        left_ms = call.get(name)
+        if left_ms is not None:
+            said.append(f"{text} in {duration(left_ms)}" if left_ms > 0 else f"{text} now")
+    return f"  [{'; '.join(said)}]" if said else ""
+
+
 def went_backwards(revision: int) -> str:
     """What became of a run whose store lost commits, from the revision that it is parked at."""
     return (
@@ -112,6 +142,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "has_output": envelope.has_output,
         "output": envelope.output,
         "pending": [asdict(call) for call in await handle.pending()],
+        "pending_client_calls": [asdict(call) for call in await handle.pending_client_calls()],
         "unknown_effects": [asdict(effect) for effect in effects],
         "unclean_ends": [_unclean_end(end) for end in ends],
         "now_ms": (now_ms := await deuz.store.now_ms()),
@@ -199,10 +230,11 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
     if record["due_in_ms"] is not None:
         due_ms = record["due_in_ms"]
         lines.append(("due", "now" if due_ms <= 0 else f"in {duration(due_ms)}"))
-    lines += [
-        ("waits for", escape(f"{call['tool_name']}  (item {call['approval_id']})  {arguments_line(call['arguments'])}"))
-        for call in record["pending"]
-    ]
+    for call in (*record["pending"], *record["pending_client_calls"]):
+        item_id = call.get("approval_id") or call["item_id"]
+        asked = f"{call['tool_name']}  (item {item_id})  {arguments_line(call['arguments'])}"
+        lines.append(("waits for", escape(asked + _terms(call))))
+        lines += [("answer with", escape(way)) for way in answer_commands(str(record["run_id"]), str(record["scope"]), call)]
     if error := record["error"]:
         lines.append(("error", f"[red]{escape(str(error.get('name')))}[/]: {escape(str(error.get('message')))}"))
     if record["has_output"]:

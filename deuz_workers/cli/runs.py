@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from deuz_workers.cli import settle
+from deuz_workers.cli import answer, settle
 from deuz_workers.cli.amounts import ago, money, tokens
 from deuz_workers.cli.exits import exit_of_status
 from deuz_workers.cli.output import Output
@@ -19,12 +19,14 @@ from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, on_app,
 from deuz_workers.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from deuz_workers.app.async_handle import Answer, AsyncHandle
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.app.results import UnknownEffect
     from deuz_workers.core.change import Head
 
-app = typer.Typer(help="Runs: list, show, watch, cancel, approve, deny, retry, reconcile.", no_args_is_help=True)
+app = typer.Typer(help="Runs: list, show, watch, cancel, approve, deny, answer, retry, reconcile.", no_args_is_help=True)
+app.command("approve")(answer.approve)
+app.command("deny")(answer.deny)
+app.command("answer")(answer.answer)
 app.command("retry")(settle.retry)
 app.command("reconcile")(settle.reconcile)
 
@@ -158,69 +160,3 @@ def cancel(
     output = Output(json)
     output.document({"run_id": run_id, "scope": scope, "accepted": accepted})
     output.show("it will end as stopped / aborted" if accepted else "it had ended before; nothing was changed")
-
-
-@app.command()
-def approve(
-    run_id: RunId,
-    item: Annotated[str | None, typer.Argument(help="Id of the pending call; may be left out where one is pending.")] = None,
-    place: AppOption = None,
-    scope: ScopeOption = "default",
-    reason: Reason = None,
-    json: JsonOption = False,
-) -> None:
-    """Let a call run that waits for a person."""
-    _answer(run_id, item, place, scope, reason, json, approved=True)
-
-
-@app.command()
-def deny(
-    run_id: RunId,
-    item: Annotated[str | None, typer.Argument(help="Id of the pending call; may be left out where one is pending.")] = None,
-    place: AppOption = None,
-    scope: ScopeOption = "default",
-    reason: Reason = None,
-    json: JsonOption = False,
-) -> None:
-    """Refuse a call that waits for a person; the model is told, with the reason."""
-    _answer(run_id, item, place, scope, reason, json, approved=False)
-
-
-def _answer(
-    run_id: str, item: str | None, place: str | None, scope: str, reason: str | None, json: bool, *, approved: bool
-) -> None:
-    async def answer(deuz: Deuz) -> tuple[str, Answer, str | None]:
-        handle = deuz.aio.handle(run_id, scope)
-        chosen = item or await _only_item(deuz, handle)
-        given = await (handle.approve if approved else handle.deny)(chosen, reason)
-        head = await deuz.store.head(scope, run_id)
-        return chosen, given, None if head is None else head.parked
-
-    chosen, given, parked = on_app(stored(place), answer)
-    output = Output(json)
-    output.document({"run_id": run_id, "item": chosen, "parked": parked, **asdict(given)})
-    if given.stored:
-        waits = "waits" if given.open_items == 1 else "wait"
-        left = f"; {given.open_items} more {waits}" if given.open_items else ""
-        output.show(f"{'approved' if approved else 'denied'} {escape(chosen)}{left}")
-    else:
-        output.show(f"{escape(chosen)} was answered before, and that answer stays")
-    if parked:
-        output.show(f"[yellow]the run is parked ({escape(parked)})[/] and goes on after: deuz runs retry {escape(run_id)}")
-
-
-async def _only_item(deuz: Deuz, handle: AsyncHandle) -> str:
-    pending = await handle.pending()
-    if len(pending) == 1:
-        return pending[0].approval_id
-    await handle.status()  # says so if there is no such run
-    if not pending:
-        head = await deuz.store.head(handle.scope, handle.run_id)
-        if head is not None and head.parked is not None:
-            raise ConfigurationError(
-                f"run {handle.run_id!r} waits for no approval: it is parked ({head.parked}); "
-                f"see deuz runs show {handle.run_id}, then deuz runs retry or reconcile"
-            )
-        raise ConfigurationError(f"run {handle.run_id!r} waits for no approval")
-    known = ", ".join(f"{call.approval_id} ({call.tool_name})" for call in pending)
-    raise ConfigurationError(f"run {handle.run_id!r} waits for {len(pending)} answers; name one of {known}")

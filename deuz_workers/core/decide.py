@@ -7,6 +7,10 @@ of what it launched.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
 from deuz_workers.core.effects import (
     AnswerTurn,
     AskForOutput,
@@ -83,6 +87,8 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
         state = "none" if verdict is None else "approved" if verdict.get("approved") is True else "denied"
         reason = None if verdict is None else verdict.get("reason")
         because = reason if isinstance(reason, str) else None
+        if state == "approved" and verdict is not None and isinstance(edited := verdict.get("arguments"), Mapping):
+            call = replace(call, arguments=cast(Mapping[str, object], edited), raw_arguments=None)
         if receipt is None:
             planned.append(PlannedCall(call, "start", None, state, because))
         elif receipt.stage == "executing":

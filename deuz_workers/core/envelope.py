@@ -64,6 +64,8 @@ class LoopCheckpoint:
     """Turns that asked for the final answer."""
     cut_off: bool = False
     """The newest reply ended at the limit of its length."""
+    taken_up: bool = False
+    """The calls of this turn were waited for and the answers are here: what is asked for only now counts as denied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         checkpoint["output_attempts"] = envelope.checkpoint.output_attempts
     if envelope.checkpoint.cut_off:
         checkpoint["cut_off"] = True
+    if envelope.checkpoint.taken_up:
+        checkpoint["taken_up"] = True
     record: dict[str, object] = {
         "kind": KIND,
         "checkpoint": checkpoint,
@@ -202,6 +206,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 cast(Mapping[str, int], checkpoint.get("approval_request_counts", NO_COUNTS)),
                 _int(checkpoint.get("output_attempts", 0)),
                 checkpoint.get("cut_off") is True,
+                checkpoint.get("taken_up") is True,
             ),
             limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),
             usage=Usage.from_record(cast(Mapping[str, object], record["usage"])),

@@ -165,13 +165,19 @@ class TurnAnswered:
 class Suspended:
     items: tuple[ItemRow, ...]
     call_ids: tuple[str, ...]
+    """Of the calls that wait for an approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Every item was answered: `approved` and perhaps `reason`, by call id."""
+    """Every item was answered: `approved`, and perhaps `reason` and edited `arguments`, by call id.
+
+    What clients returned follows as events of their calls, in the same commit.
+    """
 
     verdicts: Mapping[str, Mapping[str, object]]
+    answers: int = 0
+    """How many items there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,9 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Waited:
     """The step found nothing to do but the inputs it folded in; the run waits for the next one."""
+
+    due_in_ms: int | None = None
+    """At the latest until then, because something expires."""
 
 
 Event = (

@@ -2,8 +2,8 @@
 
 Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
 `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `tool.started`, `tool.rejected`, `tool.executed`,
-`tool.failed`, `tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `run.completed`, `run.stopped`, `run.failed`.
-They carry ids, names, counts and error texts; never prompts, arguments or results.
+`tool.failed`, `tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `call.approved`, `call.denied`, `run.completed`,
+`run.stopped`, `run.failed`. They carry ids, names, counts and error texts; never prompts, arguments or results.
 """
 
 from __future__ import annotations
@@ -98,13 +98,12 @@ def _fold(draft: Draft, event: Event) -> None:
             _answer_turn(draft, texts)
         case Suspended():
             _suspend(draft, event)
-        case Resumed(verdicts):
-            draft.change(verdicts={**draft.value("verdicts"), **verdicts})
-            draft.journal("run.resumed", answers=len(verdicts))
+        case Resumed():
+            _resume(draft, event)
         case Finished():
             _finish(draft, event)
-        case Waited():
-            draft.due_in_ms = None
+        case Waited(due_in_ms):
+            draft.due_in_ms = due_in_ms
 
 
 def _fold_notes(draft: Draft, event: NotesFolded) -> None:
@@ -300,6 +299,7 @@ def _answer_turn(draft: Draft, texts: Mapping[str, str]) -> None:
     parts = tuple(_result_part(draft.receipts[call.call_id], call, texts) for call in draft.open_calls)
     draft.append(Message("tool", parts), *draft.value("held"))
     draft.change(verdicts={}, held=())
+    draft.move(taken_up=False)
     draft.journal("turn.answered", step=draft.step, calls=len(parts))
 
 
@@ -320,8 +320,21 @@ def _suspend(draft: Draft, event: Suspended) -> None:
         counts[call_id] = counts.get(call_id, 0) + 1
     draft.move(approval_request_counts=counts)
     draft.items = event.items
-    draft.due_in_ms = None
+    draft.due_in_ms = min((item.expires_in_ms for item in event.items if item.expires_in_ms is not None), default=None)
     draft.journal("run.suspended", step=draft.step, items=[item.item_id for item in event.items])
+
+
+def _resume(draft: Draft, event: Resumed) -> None:
+    draft.change(verdicts={**draft.value("verdicts"), **event.verdicts})
+    draft.move(taken_up=True)
+    draft.journal("run.resumed", answers=event.answers)
+    for call in draft.open_calls:
+        verdict = event.verdicts.get(call.call_id)
+        if verdict is None:
+            continue
+        digest, by = verdict.get("digest"), verdict.get("by")
+        kind = "call.approved" if verdict.get("approved") is True else "call.denied"
+        draft.journal(kind, step=draft.step, call_id=call.call_id, by=by, edited_to=digest)
 
 
 def _finish(draft: Draft, event: Finished) -> None:

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from deuz_workers.core.change import ItemRow
-from deuz_workers.core.codec import digest, encode
 from deuz_workers.core.effects import PlannedCall, RunCalls
 from deuz_workers.core.events import CallFailed, CallRejected, CallStarted, Event
 from deuz_workers.core.failure import describe, text_of
+from deuz_workers.core.messages import ToolUsePart
 from deuz_workers.core.outcomes import CallOutcome
+from deuz_workers.core.pending_item import binding_of_call, item_of_call
 from deuz_workers.core.run import Run
 from deuz_workers.engine.contexts import Contexts
 from deuz_workers.engine.user_code import Broken, LimitPassed
 from deuz_workers.errors import ToolArgumentsError
-from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.definition import AgentDefinition, ToolCallRequest
 from deuz_workers.ports.tool import Tool
 
 
@@ -30,10 +31,15 @@ class Gate:
     item_call_ids: tuple[str, ...] = ()
 
 
+NO_RESPONSE = "No approval response."
+DENIED_HERE = "The approver of this agent did not allow it."
+
+
 def predicates_ms(effect: RunCalls, agent: AgentDefinition, run: Run) -> int:
     """How long functions of the user's may take that decide about the calls; 0 where there are none."""
     tools = [agent.tools.get(planned.call.name) for planned in effect.calls if planned.action != "project"]
-    asked = sum(tool.has_predicate + tool.is_scoped for tool in tools if tool is not None)
+    asks_here = agent.approve_tool_call is not None
+    asked = sum(tool.has_predicate + tool.is_scoped + asks_here for tool in tools if tool is not None)
     return asked * max((limit_ms(tool, run) for tool in tools if tool is not None), default=0)
 
 
@@ -51,6 +57,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
     running: list[PlannedCall] = []
     items: list[ItemRow] = []
     item_call_ids: list[str] = []
+    run_id = run.envelope.run_id
     for planned in effect.calls:
         call = planned.call
         if planned.action == "project":
@@ -63,9 +70,21 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
             continue
         assert tool is not None
         assert call.arguments is not None
+        denial: Rejection | None = None
         if planned.action == "start" and planned.verdict == "none" and await _needs_approval(planned, tool, run, contexts):
-            items.append(_approval(planned, run, effect.step))
-            item_call_ids.append(call.call_id)
+            if agent.approve_tool_call is not None:
+                denial = await _decided_here(agent, call, run, effect.step, contexts)
+            elif run.envelope.checkpoint.taken_up:
+                denial = Rejection.of_denial(NO_RESPONSE)
+            else:
+                items.append(item_of_call(binding_of_call("approval", run_id, effect.step, call), tool.approval))
+                item_call_ids.append(call.call_id)
+        if denial is not None:
+            opening.append(denial.event(planned))
+            continue
+        if tool.is_client:
+            items.append(item_of_call(binding_of_call("client_tool", run_id, effect.step, call)))
+        if item_call_ids[-1:] == [call.call_id] or tool.is_client:
             continue
         opening.append(CallStarted(call.call_id, call.name, tool.replay == "idempotent"))
         running.append(planned)
@@ -81,6 +100,10 @@ class Rejection:
     text: str
     outcome: CallOutcome
     reason: str | None = None
+
+    @staticmethod
+    def of_denial(reason: str | None) -> Rejection:
+        return Rejection(f"Tool call denied. Reason: {reason or 'No reason given.'}", "denied", reason)
 
     def event(self, planned: PlannedCall) -> Event:
         """A call that was interrupted has begun, and fails; any other never ran."""
@@ -105,10 +128,7 @@ def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) 
         return Rejection(text_of(error), "invalid-arguments")
     except BaseException as error:  # noqa: BLE001 - a validator of the user's; nothing is awaited here
         return Rejection(f"The arguments of {call.name} could not be checked: {describe(error)}", "invalid-arguments")
-    if planned.verdict == "denied":
-        text = f"Tool call denied. Reason: {planned.denial_reason or 'No reason given.'}"
-        return Rejection(text, "denied", planned.denial_reason)
-    return None
+    return Rejection.of_denial(planned.denial_reason) if planned.verdict == "denied" else None
 
 
 async def _misfit(tool: Tool | None, contexts: Contexts) -> Rejection | None:
@@ -136,14 +156,16 @@ async def _needs_approval(planned: PlannedCall, tool: Tool, run: Run, contexts: 
         stop.forget(signal)
 
 
-def _approval(planned: PlannedCall, run: Run, step: int) -> ItemRow:
-    call = planned.call
-    bound = {
-        "run_id": run.envelope.run_id,
-        "step": step,
-        "call_id": call.call_id,
-        "tool": call.name,
-        "arguments": dict(call.arguments or {}),
-    }
-    sealed = digest(bound)
-    return ItemRow(f"{call.call_id}@{sealed[:16]}", "approval", encode(bound), sealed)
+async def _decided_here(agent: AgentDefinition, call: ToolUsePart, run: Run, step: int, contexts: Contexts) -> Rejection | None:
+    """The verdict of the agent's own approver: what is not plainly allowed is denied, also when it raises (APR-003)."""
+    approver, envelope = agent.approve_tool_call, run.envelope
+    assert approver is not None
+    request = ToolCallRequest(
+        envelope.scope, envelope.run_id, agent.name, step, call.call_id, call.name, call.arguments or {}, agent.deps
+    )
+    hooks = replace(contexts.hooks, limit_ms=limit_ms(agent.tools[call.name], run))
+    try:
+        allowed = await hooks.ask(call.name, approver, request)
+    except (Broken, LimitPassed):
+        allowed = False
+    return None if allowed is True else Rejection.of_denial(DENIED_HERE)

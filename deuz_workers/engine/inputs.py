@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 from uuid import UUID
 
-from deuz_workers.core.change import ItemRow, NoteRow
+from deuz_workers.core.change import NoteRow
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import decode_body
 from deuz_workers.core.events import InputsGiven, NotesFolded
@@ -66,16 +66,6 @@ def _outcomes(value: object) -> Mapping[str, Mapping[str, object]]:
     if isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in cast(Mapping[object, object], value).values()):
         return cast(Mapping[str, Mapping[str, object]], value)
     raise CodecError("the note holds no outcomes by call")
-
-
-def verdicts_of(items: Sequence[ItemRow]) -> dict[str, Mapping[str, object]]:
-    """Answers of approval items by call id."""
-    verdicts: dict[str, Mapping[str, object]] = {}
-    for item in items:
-        asked, answer = decode(item.body), decode(item.answer or "")
-        if isinstance(asked, Mapping) and isinstance(answer, Mapping):
-            verdicts[str(cast(Mapping[str, object], asked)["call_id"])] = cast(Mapping[str, object], answer)
-    return verdicts
 
 
 async def given_inputs(store: RunStore, swarm_rid: UUID, task_id: str) -> InputsGiven:

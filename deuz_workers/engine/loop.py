@@ -5,6 +5,8 @@ Streaming, embedded and Celery are this loop with other hands.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 import logging
 from dataclasses import dataclass, field, replace
@@ -38,7 +40,6 @@ from deuz_workers.core.events import (
     ModelCallAbandoned,
     NotesFolded,
     OutputAsked,
-    Resumed,
     Suspended,
     TurnAnswered,
     Waited,
@@ -57,13 +58,15 @@ from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.hooks import Hooks
-from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs, verdicts_of
+from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
+from deuz_workers.engine.weight import HEAVY_SIZE
 from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, StoreUnavailableError, as_record
 from deuz_workers.ports.context import RunContext
-from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
+from deuz_workers.ports.definition import NO_TOOLS, AgentDefinition, ReducerContext, ReducerDefinition
 from deuz_workers.ports.store import Loaded
 
 log = logging.getLogger(__name__)
@@ -111,7 +114,9 @@ class Loop:
 
         Raises `StepOver` when the run is somebody else's, and store errors.
         """
-        self._take_in()
+        if await self._close_expired():
+            return "suspended"
+        await self._take_in()
         self._judge_old_receipts()
         while True:
             if self.stop.is_lost:
@@ -161,7 +166,8 @@ class Loop:
             case Reconcile(unknown):
                 return await self._park(len(unknown))
             case AwaitAnswers():
-                await self._commit()
+                if self.carried or (self.head.due_in_ms is not None and self.head.due_in_ms <= 0):
+                    await self._commit(Waited(next_expiry_ms(self.items)))
                 return "suspended"
             case ConductSwarm():
                 return await self._conduct(run)
@@ -172,13 +178,35 @@ class Loop:
                 await self._commit()
                 return "ended"
 
-    def _take_in(self) -> None:
+    async def _take_in(self) -> None:
         """Carry the inputs that were loaded, and the answers of a suspension whose every item was answered."""
         envelope = self.committer.run.envelope
         if not envelope.is_final and self.head.wake_seq > envelope.seen_seq:
             self._carry(fold_notes(self.notes, self.head.wake_seq))
         if envelope.status == "suspended" and self.items and all(item.answer is not None for item in self.items):
-            self._carry(Resumed(verdicts_of(self.items)))
+            tools = self.definition.tools if isinstance(self.definition, AgentDefinition) else NO_TOOLS
+            given = (self.items, self.run, tools, self.gear.signer)
+            heavy = sum(len(item.answer or "") for item in self.items) > HEAVY_SIZE
+            self._carry(*(await asyncio.to_thread(take_answers, *given) if heavy else take_answers(*given)))
+
+    async def _close_expired(self) -> bool:
+        """Answer the items whose time has passed, as anybody would from outside; True: the run goes on from there."""
+        envelope = self.committer.run.envelope
+        answers = expired_answers(self.items) if envelope.status == "suspended" else ()
+        if not answers or self.head.is_to_end:
+            return False
+        answered = await self.gear.store.answer_items(envelope.scope, envelope.run_id, answers)
+        log.info("items_expired run=%s items=%d", envelope.run_id, len(answers))
+        if answered is None or not answered.stored:
+            raise StepOver("its expired items were answered meanwhile")
+        if answered.swarm_rid is not None:
+            self.bells.extend(await self.gear.store.fill_slots(answered.swarm_rid))
+        if answered.bell is not None:
+            self.bells.append(answered.bell)
+        if answered.open_items:
+            with contextlib.suppress(CancelFirst):  # whoever cancelled has rung for the run
+                await self._commit(Waited(next_expiry_ms(self.items)))
+        return True
 
     def _judge_old_receipts(self) -> None:
         """A receipt that records whether its tool is idempotent decides alone; one without the field is judged by the tool

@@ -18,6 +18,24 @@ NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallRequest:
+    """A call that needs an approval, as `approve_tool_call` sees it."""
+
+    scope: str
+    run_id: str
+    agent: str
+    step: int
+    tool_call_id: str
+    tool_name: str
+    arguments: Mapping[str, object]
+    deps: Any = None
+
+
+ApproveToolCall = Callable[[ToolCallRequest], object | Awaitable[object]]
+"""True lets the call run; anything else, and whatever it raises, denies it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDefinition:
     name: str
     model: Model
@@ -33,6 +51,8 @@ class AgentDefinition:
     make_context: MakeContext | None = None
     output: OutputType | None = None
     """What the answer has to be; None: the text of the last reply."""
+    approve_tool_call: ApproveToolCall | None = None
+    """Decides about gated calls here, in the step; None: the run is suspended and people decide."""
 
 
 @dataclass(frozen=True, slots=True)

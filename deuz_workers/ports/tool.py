@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from deuz_workers.core.approval import Approval
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
 from deuz_workers.ports.model import ToolSpec
@@ -97,6 +98,16 @@ class Tool(Protocol):
     @property
     def has_predicate(self) -> bool:
         """`needs_approval` runs code of the user's, which may wait."""
+        ...
+
+    @property
+    def approval(self) -> Approval:
+        """Who has to approve, and how long the request stands."""
+        ...
+
+    @property
+    def is_client(self) -> bool:
+        """A client executes it, outside: its calls are listed, and its results are answers. `run` is never called."""
         ...
 
     def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
+from deuz_workers.core.approval import Approval
 from deuz_workers.errors import ConfigurationError, ToolError
 from deuz_workers.ports.model import ToolSpec
 from deuz_workers.ports.tool import ToolContext
@@ -108,18 +109,19 @@ class FunctionTool(Generic[P, R]):
 
     @property
     def has_predicate(self) -> bool:
-        return not isinstance(self._options.needs_approval, bool)
+        return not isinstance(self._options.when_approval, bool)
+
+    @property
+    def approval(self) -> Approval:
+        return self._options.approval
+
+    @property
+    def is_client(self) -> bool:
+        return False
 
     def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
         """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""
-        asked = self._options.needs_approval
-        if isinstance(asked, bool):
-            return asked
-        try:
-            given = (self._arguments.with_defaults(arguments), context)
-            return bool(cast(Callable[..., object], asked)(*given[: 2 if self._options.asks_with_context else 1]))
-        except Exception:  # noqa: BLE001 - APR-002: whoever cannot say that it is safe needs a person
-            return True
+        return self._options.asks_for(lambda: self._arguments.with_defaults(arguments), context)
 
     @property
     def is_scoped(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from deuz_workers import (
     Agent,
+    AnswerConflictError,
     ConfigurationError,
     MockModel,
     ResultTimeoutError,
@@ -77,8 +78,9 @@ async def test_answers_come_one_by_one_and_a_denial_is_told(world: World) -> Non
     handle = app.aio.handle("r")
     assert (await handle.approve(ann)).open_items == 2
     assert (await handle.deny(bob, "not him")).open_items == 1
-    again = await handle.approve(bob)
-    assert (again.stored, again.winner) == (False, {"approval_id": bob, "approved": False, "reason": "not him"})
+    with pytest.raises(AnswerConflictError, match="denied before") as caught:
+        await handle.approve(bob)
+    assert caught.value.winner == {"approved": False, "reason": "not him"}
     assert [item.approval_id for item in await handle.pending()] == [cid]
     assert (await app.aio.resume_embedded("r")).status == "suspended"
     await handle.approve(cid)

@@ -6,6 +6,7 @@ from rich.markup import escape
 
 from deuz_workers.app.handle import Handle
 from deuz_workers.cli.demo.screen import Screen
+from deuz_workers.errors import AnswerConflictError
 
 PREVIEW_LINES = 6
 
@@ -34,7 +35,10 @@ def decide(handle: Handle, screen: Screen, *, where: str, yes: bool) -> bool | N
     else:
         allowed, by = True, "no terminal, so the demo answers itself"
     answer = handle.approve if allowed else handle.deny
-    answer(asked.approval_id, by)
+    try:
+        answer(asked, by)
+    except AnswerConflictError as conflict:
+        allowed, by = conflict.winner.get("approved") is True, "somebody else said so first"
     screen.say(f"  {'[green]approved[/]' if allowed else '[red]denied[/]'}: {by}")
     return allowed
 
