@@ -187,7 +187,8 @@ async def test_a_gated_client_tool_needs_verdict_and_result(world: World) -> Non
     [gate], [asked] = waiting.pending_approvals, waiting.pending_client_calls
     assert gate.tool_call_id == asked.tool_call_id == "p"
     assert gate.approval_id != asked.item_id
-    for part in ({"client_tool_results": {"p": "cat.png"}}, {"approvals": {gate.approval_id: True}}):
+    halves: tuple[dict[str, Any], ...] = ({"client_tool_results": {"p": "cat.png"}}, {"approvals": {gate.approval_id: True}})
+    for part in halves:
         alone = await app.aio.resume_embedded("r", **part)
         assert (alone.status, alone.pending_approvals, alone.pending_client_calls) == ("suspended", (gate,), (asked,))
     waiting = await app.aio.resume_embedded("r", approvals={gate.approval_id: True}, client_tool_results={"p": "cat.png"})
@@ -254,7 +255,8 @@ async def test_verdicts_and_results_have_to_come_together(world: World) -> None:
     waiting = await app.aio.run_embedded("x", "go", run_id="r")
     [gate] = waiting.pending_approvals
     before = await world.loaded("r")
-    for part in ({}, {"approvals": {gate.approval_id: True}}, {"client_tool_results": {"a": "Ann"}}):
+    parts: tuple[dict[str, Any], ...] = ({}, {"approvals": {gate.approval_id: True}}, {"client_tool_results": {"a": "Ann"}})
+    for part in parts:
         again = await app.aio.resume_embedded("r", **part)
         assert (again.status, again.pending_client_calls) == ("suspended", waiting.pending_client_calls)
     assert (await world.loaded("r"), done.done) == (before, {})

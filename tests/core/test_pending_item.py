@@ -34,7 +34,7 @@ def test_the_id_of_a_request_is_the_call_and_a_digest() -> None:
 )
 def test_whatever_an_approval_is_bound_to_changes_its_id(changed: dict[str, object]) -> None:
     """Run, step, call, tool and arguments are all in the digest."""
-    other = replace(BINDING, **changed)  # pyright: ignore[reportArgumentType]
+    other = replace(BINDING, **changed)
     assert other.item_id.rpartition("@")[2] != BINDING.item_id.rpartition("@")[2]
 
 
