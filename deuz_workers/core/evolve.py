@@ -2,8 +2,8 @@
 
 Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
 `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `tool.started`, `tool.rejected`, `tool.executed`,
-`tool.failed`, `tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `call.approved`, `call.denied`, `run.completed`,
-`run.stopped`, `run.failed`. They carry ids, names, counts and error texts; never prompts, arguments or results.
+`tool.failed`, `tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `call.approved`, `call.denied`,
+`run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts and error texts; never prompts, arguments, results.
 """
 
 from __future__ import annotations
