@@ -222,6 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
         EVOLVE,
         '    draft.journal("model.called", step=step, attempt=call.attempt)\n',
         '    draft.progress = True\n    draft.journal("model.called", step=step, attempt=call.attempt)\n',
+        "tests/engine/test_unclean_ends.py",
     ),
     _mutant(
         "the start of a tool counts as progress",
@@ -240,6 +241,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ENGINE,
         "        if is_suspicious(attempts) and not alone:\n",
         "        if False:\n",
+        "tests/engine/test_unclean_ends.py",
     ),
     _mutant(
         "a takeover repeats effects that may not be repeated",
