@@ -22,6 +22,7 @@ import psycopg
 from deuz_workers.core.marks import Marks
 from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
 from deuz_workers.leases.impatient import AsyncImpatient, Impatient
+from deuz_workers.leases.sender import Sender
 from deuz_workers.leases.statements import Call, LeaseStatements, Row
 from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 
@@ -30,7 +31,6 @@ MAX_CONNECTIONS = 2
 """Per process and event loop: a call takes a millisecond, and a hundred processes may share one database."""
 CALL_TIMEOUT_S = 2.0
 """For every wait: for a connection, for making one, for an answer."""
-RESEND_AFTER_S = 0.05
 PREPARE_AFTER = 2
 """Uses of a statement on one connection before it is prepared."""
 SWEEP_EVERY_S = 60.0
@@ -67,6 +67,7 @@ class PostgresLeases:
         self._prepare_threshold = PREPARE_AFTER if prepare else None
         self._statements = LeaseStatements(Marks(secret))
         self._processes: dict[int, WeakKeyDictionary[asyncio.AbstractEventLoop, _Here]] = {}
+        self._sender = Sender(self._exchange, _NOTHING_KNOWN, unavailable)
 
     def __repr__(self) -> str:
         return "PostgresLeases(...)"  # the URL may hold a password
@@ -75,7 +76,7 @@ class PostgresLeases:
         self, key: str, owner: str, ttl_ms: int, *, revision: int = 0, force: bool = False
     ) -> Lease | Held | Young:
         nonce = secrets.token_hex(8)
-        row, _ = await self._ask(self._statements.acquire(key, owner, ttl_ms, revision, force, nonce))
+        row, _ = await self._sender.ask(self._statements.acquire(key, owner, ttl_ms, revision, force, nonce))
         await self._sweep_sometimes()
         return self._statements.acquired(row, key, owner, ttl_ms, revision)
 
@@ -84,19 +85,14 @@ class PostgresLeases:
 
         Never raises `LeaseStoreUnavailableError`: a release nobody confirmed counts as `again`, and the lease lapses.
         """
-        try:
-            row, resent = await self._ask(self._statements.release(lease))
-        except LeaseStoreUnavailableError:
-            return Released(again=True)
-        released = self._statements.released(row)
-        return Released(again=True) if resent and isinstance(released, Gone) else released
+        return await self._sender.give_back(self._statements.release(lease), self._statements.released)
 
     async def signal(self, key: str, kind: Literal["cancel", "drain"]) -> bool:
-        row, _ = await self._ask(self._statements.signal(key, kind))
+        row, _ = await self._sender.ask(self._statements.signal(key, kind))
         return row[0]
 
     async def peek(self, key: str) -> Peek:
-        row, _ = await self._ask(self._statements.peek(key))
+        row, _ = await self._sender.ask(self._statements.peek(key))
         return self._statements.peeked(row)
 
     def renewer(self, *, timeout_ms: int) -> LeaseRenewer:
@@ -113,7 +109,7 @@ class PostgresLeases:
 
         Claims do it once a minute.
         """
-        row, _ = await self._ask(self._statements.sweep(limit))
+        row, _ = await self._sender.ask(self._statements.sweep(limit))
         return row[0]
 
     async def _sweep_sometimes(self) -> None:
@@ -123,17 +119,9 @@ class PostgresLeases:
             with suppress(LeaseStoreUnavailableError):
                 await self.sweep()
 
-    async def _ask(self, call: Call) -> tuple[Row, bool]:
-        """The one row of the answer, and whether the call was sent twice."""
-        here = self._here()
-        try:
-            return await self._fetch(here, call), False
-        except _NOTHING_KNOWN:
-            await asyncio.sleep(RESEND_AFTER_S)
-        try:
-            return await self._fetch(here, call), True
-        except _NOTHING_KNOWN as error:
-            raise unavailable(error) from None
+    async def _exchange(self, call: Call) -> Row:
+        """The one row of the answer."""
+        return await self._fetch(self._here(), call)
 
     async def _fetch(self, here: _Here, call: Call) -> Row:
         async with asyncio.timeout(CALL_TIMEOUT_S):

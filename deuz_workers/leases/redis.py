@@ -24,6 +24,7 @@ from redis.retry import Retry
 from deuz_workers.core.marks import Marks
 from deuz_workers.errors import ConfigurationError, LeaseStoreUnavailableError
 from deuz_workers.leases.script import KEYS, SCRIPT, SHA1, Call, LeaseScript
+from deuz_workers.leases.sender import Sender
 from deuz_workers.ports.leases import Gone, Held, Lease, LeaseRenewer, Peek, Released, Renewed, Young
 
 SCHEMES = ("redis", "rediss", "unix", "redis+socket")
@@ -31,8 +32,6 @@ MAX_CONNECTIONS = 4
 """Per process and event loop: a call takes a third of a millisecond, and a hundred processes may share one server."""
 CALL_TIMEOUT_S = 2.0
 """For one call, connecting included. A claim that takes longer is worth less than the sweep's next doorbell."""
-RESEND_AFTER_S = 0.05
-"""Long enough for a server that restarts on the same machine, short against every TTL."""
 
 _NOTHING_KNOWN = (RedisError, OSError, TimeoutError)
 
@@ -50,6 +49,7 @@ class RedisLeases:
         self._url = client_url(url)
         self._script = LeaseScript(prefix, Marks(secret))
         self._pools: dict[int, WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.BlockingConnectionPool]] = {}
+        self._sender = Sender(self._attempt, _NOTHING_KNOWN, unavailable)
 
     def __repr__(self) -> str:
         return "RedisLeases(...)"  # the URL may hold a password
@@ -57,7 +57,7 @@ class RedisLeases:
     async def acquire(
         self, key: str, owner: str, ttl_ms: int, *, revision: int = 0, force: bool = False
     ) -> Lease | Held | Young:
-        answer, _ = await self._ask(self._script.acquire(key, owner, ttl_ms, revision, force))
+        answer, _ = await self._sender.ask(self._script.acquire(key, owner, ttl_ms, revision, force))
         return self._script.acquired(answer, key, owner, ttl_ms, revision)
 
     async def release(self, lease: Lease) -> Released | Gone:
@@ -65,19 +65,14 @@ class RedisLeases:
 
         Never raises `LeaseStoreUnavailableError`: a release nobody confirmed counts as `again`, and the lease lapses.
         """
-        try:
-            answer, resent = await self._ask(self._script.release(lease))
-        except LeaseStoreUnavailableError:
-            return Released(again=True)
-        released = self._script.released(answer)
-        return Released(again=True) if resent and isinstance(released, Gone) else released
+        return await self._sender.give_back(self._script.release(lease), self._script.released)
 
     async def signal(self, key: str, kind: Literal["cancel", "drain"]) -> bool:
-        answer, _ = await self._ask(self._script.signal(key, kind))
+        answer, _ = await self._sender.ask(self._script.signal(key, kind))
         return answer[0] == 1
 
     async def peek(self, key: str) -> Peek:
-        answer, _ = await self._ask(self._script.peek(key))
+        answer, _ = await self._sender.ask(self._script.peek(key))
         return self._script.peeked(answer)
 
     def renewer(self, *, timeout_ms: int) -> LeaseRenewer:
@@ -89,17 +84,8 @@ class RedisLeases:
         if pool is not None:
             await pool.aclose()
 
-    async def _ask(self, call: Call) -> tuple[list[Any], bool]:
-        """The script's answer, and whether the call was sent twice."""
-        pool = self._pool()
-        try:
-            return await _evaluate(pool, call), False
-        except _NOTHING_KNOWN:
-            await asyncio.sleep(RESEND_AFTER_S)
-        try:
-            return await _evaluate(pool, call), True
-        except _NOTHING_KNOWN as error:
-            raise unavailable(error) from None
+    async def _attempt(self, call: Call) -> list[Any]:
+        return await _evaluate(self._pool(), call)
 
     def _pool(self) -> redis.asyncio.BlockingConnectionPool:
         # A forked child leaves its parent's pools alone and alive: closing one would take its sockets out of the
@@ -114,7 +100,7 @@ class RedisLeases:
                 timeout=None,  # `_evaluate` limits the whole call
                 socket_timeout=None,
                 socket_connect_timeout=CALL_TIMEOUT_S,
-                retry=AsyncRetry(NoBackoff(), 0),  # `_ask` sends again itself: it has to know that it did
+                retry=AsyncRetry(NoBackoff(), 0),  # the sender sends again itself: it has to know that it did
                 protocol=2,
                 decode_responses=True,
             )
