@@ -18,17 +18,20 @@ from deuz_workers.app.results import AgentResult, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import FINAL
+from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.unclean_ends import quarantine_queue
-from deuz_workers.engine.in_process import InProcess, LocalDoorbell
+from deuz_workers.engine.binding import binding_of
+from deuz_workers.engine.in_process import InProcess, LocalDoorbell, binding_changed
 from deuz_workers.errors import (
     CodecError,
+    ExecutionPolicyError,
     LeaseStoreUnavailableError,
     ScopeMismatchError,
     StoreError,
 )
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.runtime import LiveSink
-from deuz_workers.ports.store import NewRun
+from deuz_workers.ports.store import Loaded, NewRun
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 IN_PROCESS_QUEUE = "in-process"
 """Runs that are driven by the process that started them; no worker takes from it unless told to."""
 
-REFUSALS = (StoreError, LeaseStoreUnavailableError, CodecError)
+REFUSALS = (StoreError, LeaseStoreUnavailableError, CodecError, ExecutionPolicyError)
 """What a store, a lease provider or a stored record has to say; mistakes of the caller's are raised instead."""
 
 EMBEDDED_STEP_TURNS = 16
@@ -118,11 +121,21 @@ async def resume_embedded(
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
                 result = result_of(loaded, app.output_type(loaded.head.agent), await _signing(app))
                 return replace(result, warnings=warnings)
+            _check_binding(app, loaded)
             if settles:
                 await answers.hand_in(app.store, loaded, await _signing(app))
             return replace(await _driven(app, driving, scope, run_id, agent), warnings=warnings)
     except REFUSALS as error:
         return refused(run_id, scope, agent, error)
+
+
+def _check_binding(app: Deuz, loaded: Loaded) -> None:
+    """Raises `ExecutionPolicyError` where the agent that is known here is not the one that began the run (RSM-005)."""
+    head = loaded.head
+    definition = app.registry.agent(head.agent)
+    binding = decode_envelope(head).binding
+    if definition is not None and binding is not None and dict(binding) != binding_of(definition):
+        raise binding_changed(head.run_id, head.agent)
 
 
 async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent: str) -> AgentResult[Any]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from deuz_workers.core.change import RunStatus
 from deuz_workers.errors import (
+    AnswerRefusedError,
     ConfigurationError,
     DeuzError,
     LeaseStoreUnavailableError,
@@ -44,14 +45,22 @@ MEANINGS: Final = {
 }
 
 _UNREACHABLE = (StoreUnavailableError, LeaseStoreUnavailableError, ServerUnavailableError)
-_USAGE = (ConfigurationError, MigrationMissingError, SchemaTooNewError, RunNotFoundError, RunExistsError, ScopeMismatchError)
+_USAGE = (
+    ConfigurationError,
+    MigrationMissingError,
+    SchemaTooNewError,
+    RunNotFoundError,
+    RunExistsError,
+    ScopeMismatchError,
+    AnswerRefusedError,
+)
 
 
 def exit_of(error: DeuzError) -> Exit:
     """The code that a command ends with when `error` was not dealt with."""
     if isinstance(error, _UNREACHABLE):
         return Exit.UNREACHABLE
-    if isinstance(error, _USAGE) or error.code == "unknown_item":
+    if isinstance(error, _USAGE):
         return Exit.USAGE
     return Exit.WAITING if isinstance(error, ResultTimeoutError) else Exit.FAILED
 

@@ -297,11 +297,7 @@ class InProcess:
             return UnknownAgentError(
                 f"run {name[1]!r} belongs to agent {head.agent!r}, which is not known here", agent=head.agent
             )
-        return ExecutionPolicyError(
-            f"Native agent binding changed across resume. Run {name[1]!r} began with another model, other tools or another "
-            f"binding_id of agent {head.agent!r}; resume it with those",
-            code="binding_changed",
-        )
+        return binding_changed(name[1], head.agent)
 
     def _refuse(self, name: Name, error: DeuzError) -> None:
         self._refused[name] = error
@@ -332,3 +328,12 @@ class InProcess:
 
 def _unknown(name: Name) -> RunNotFoundError:
     return RunNotFoundError(f"there is no run {name[1]!r} in scope {name[0]!r}; check both", run_id=name[1])
+
+
+def binding_changed(run_id: str, agent: str) -> ExecutionPolicyError:
+    """What a resume is told whose agent differs from the one that began the run."""
+    return ExecutionPolicyError(
+        f"Native agent binding changed across resume. Run {run_id!r} began with another model, other tools or another "
+        f"binding_id of agent {agent!r}; resume it with those",
+        code="binding_changed",
+    )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from deuz_workers import Agent, Deuz, MockModel, ModelRequestError, Swarm, Task, reducer, tool
+from deuz_workers import Agent, Approval, Deuz, MockModel, ModelRequestError, Swarm, Task, client_tool, reducer, tool
 from deuz_workers.testing.script import call, calls
 
 
@@ -15,6 +15,15 @@ from deuz_workers.testing.script import call, calls
 def send(text: str) -> str:
     """Send a text."""
     return f"sent {text}"
+
+
+@tool(needs_approval=Approval(people=("ann", "bob"), needed=2))
+def pay(to: str, amount: int) -> str:
+    """Pay somebody."""
+    return f"paid {amount} to {to}"
+
+
+ask = client_tool("ask", "Ask the user.", {"type": "object", "properties": {"what": {"type": "string"}}})
 
 
 @tool
@@ -41,6 +50,8 @@ app = Deuz(
     [
         Agent("greeter", model=MockModel(["hello"])),
         Agent("sender", model=MockModel([calls(call("send", text="hi")), "done"]), tools=[send]),
+        Agent("payer", model=MockModel([calls(call("pay", to="zoe", amount=5)), "done"]), tools=[pay]),
+        Agent("asker", model=MockModel([calls(call("ask", what="name")), "done"]), tools=[ask]),
         Agent("sleeper", model=MockModel([calls(call("nap")), "done"]), tools=[nap]),
         Agent("refused", model=MockModel([ModelRequestError("the request is wrong")])),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from deuz_workers.cli.exits import Exit
@@ -85,6 +87,46 @@ def test_a_call_that_waits_is_answered_once(deuz: Deuz, command: str, verdict: b
     assert again["stored"] is False
     assert again["winner"]["approved"] is verdict
     assert "stays" in deuz("runs", "deny", "r1", pending["approval_id"]).out
+
+
+def commands(shown: str) -> list[list[str]]:
+    """What `runs show` says that answers an item, as arguments of the command."""
+    lines = [line.split("answer with", 1)[1] for line in shown.splitlines() if line.startswith("answer with")]
+    return [shlex.split(line.split("   (")[0])[1:] for line in lines]
+
+
+def test_show_prints_the_command_that_answers_a_client_call(deuz: Deuz) -> None:
+    """As it stands, with the result in place of JSON; the run goes on with it."""
+    assert deuz("run", "asker", "Hi", "--app", APP, "--in-process", "--run-id", "r1").code == Exit.WAITING
+    shown = deuz("runs", "show", "r1")
+    assert "ask  (item" in shown.out
+    [command] = commands(shown.out)
+    assert command[:3] == ["runs", "answer", "r1"]
+    bad = deuz(*[part.replace("JSON", "no json") for part in command])
+    assert (bad.code, "takes JSON" in bad.err) == (Exit.USAGE, True)
+    said = deuz(*[part.replace("JSON", '"Ann"') for part in command], "--json").document
+    assert (said["stored"], said["open_items"]) == (True, 0)
+    again = deuz("runs", "answer", "r1", command[3], "--error", "nobody there")
+    assert (again.code, "answered before" in again.out) == (Exit.FAILED, True)
+
+
+def test_show_prints_the_command_that_approves_and_who_has(deuz: Deuz) -> None:
+    """Two of two people, one of whom edits the arguments; strangers and a wrong item are refused with the part that differs."""
+    assert deuz("run", "payer", "Hi", "--app", APP, "--in-process", "--run-id", "r1").code == Exit.WAITING
+    shown = deuz("runs", "show", "r1").out
+    assert "by ann, bob; needs 2" in shown
+    approve, deny = commands(shown)
+    assert (approve[1], deny[1], approve[3]) == ("approve", "deny", deny[3])
+    stranger = deuz(*[part.replace("NAME", "eve") for part in approve])
+    assert (stranger.code, "one of ann, bob" in stranger.err) == (Exit.USAGE, True)
+    edit = ["--arguments", '{"to": "zoe", "amount": 4}']
+    first = deuz(*[part.replace("NAME", "ann") for part in approve], *edit)
+    assert "1 more person" in first.out
+    assert "(ann did)" in deuz("runs", "show", "r1").out
+    last = deuz(*[part.replace("NAME", "bob") for part in approve], *edit, "--json").document
+    assert (last["stored"], last["open_items"], last["still_needed"]) == (True, 0, 0)
+    late = deuz(*[part.replace("NAME", "bob") for part in deny])
+    assert (late.code, "approved by bob before" in late.out) == (Exit.FAILED, True)
 
 
 def test_an_answer_to_nothing_is_refused(deuz: Deuz) -> None:
