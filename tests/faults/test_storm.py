@@ -8,23 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.storm import KINDS, Storm, fresh_pool, own_servers, torment
+from tests.faults.storm import Storm, fresh_pool, own_servers, torment
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kinds", KINDS, ids=",".join)
-def test_no_promise_is_broken_while_everything_goes_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
-) -> None:
+def test_no_promise_is_broken_while_everything_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are killed, Redis is flushed and restarted and Postgres crashes: no effect happens twice, no run stands still.
 
     What is unknown is settled as the files of the effects say, and then every effect has happened exactly once.
     """
     monkeypatch.setenv("DEUZ_CONFIG", os.devnull)
     with own_servers() as (postgres, valkey), fresh_pool(tmp_path, postgres, valkey, "storm") as pool:
-        figures = torment(Storm(pool, postgres, valkey, random.Random(1), kinds), runs=12, turns=6)
+        figures = torment(Storm(pool, postgres, valkey, random.Random(1)), runs=12, turns=6)
     print(figures)
     assert figures.broken == []
     assert (figures.flushes, figures.redis_restarts, figures.postgres_crashes) == (1, 1, 1)
