@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.async_handle import AsyncHandle
@@ -17,7 +17,7 @@ from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
-from deuz_workers.errors import ConfigurationError
+from deuz_workers.errors import AnswerConflictError, ConfigurationError
 from deuz_workers.ports.store import NewRun, When
 from deuz_workers.store.sqlite_tasks import UNENDED
 from deuz_workers.testing.virtual.world import World
@@ -169,7 +169,17 @@ class People:
             say = handle.deny if self._scenario.denies else handle.approve
             await say(waiting.approval_id)
             if chance.random() < 0.2:
-                await say(waiting.approval_id)
+                await self._say_again(say, waiting.approval_id)
+
+    async def _say_again(self, say: Callable[[str], Awaitable[object]], approval_id: str) -> None:
+        """The first answer stays, and whoever comes second is told which it was."""
+        try:
+            await say(approval_id)
+        except AnswerConflictError as conflict:
+            if conflict.winner.get("approved") is self._scenario.denies:
+                self._world.complain(f"{approval_id} has another answer than the one that was given")
+        else:
+            self._world.complain(f"{approval_id} was answered twice")
 
     async def _find_out(self, run_id: str) -> None:
         """Say what became of the effects that nobody knows: as they stand outside, or done by hand.
