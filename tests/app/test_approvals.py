@@ -269,7 +269,7 @@ async def test_a_death_in_the_middle_of_a_settle_asks_nobody_again(world: World,
     assert texts == ["paid ann", "paid bob", "paid cid"]
 
 
-@pytest.mark.spec("APR-001", "APR-020")
+@pytest.mark.spec("APR-020")
 async def test_a_predicate_and_a_record_of_verdicts(world: World) -> None:
     """Only what the predicate names waits; verdicts built from `pending_approvals` alone approve and deny."""
     done = Effects()
@@ -395,7 +395,9 @@ async def test_a_request_that_expired_counts_as_denied(world: World) -> None:
     assert asked.remind_in_ms is not None
     assert 0 < asked.remind_in_ms <= DAY_MS // 2 < asked.expires_in_ms <= DAY_MS
     assert not (await world.head("r")).has_work
+    assert await world.store.sweep(limit=10, ttl_ms=1_000) == ()
     await world.later(DAY_MS + 1)
+    assert [bell.run_id for bell in await world.store.sweep(limit=10, ttl_ms=1_000)] == ["r"]
     assert (await world.head("r")).has_work
     with pytest.raises(AnswerRefusedError, match="expired") as caught:
         await app.aio.handle("r").approve(asked)

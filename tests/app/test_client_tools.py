@@ -14,6 +14,7 @@ from deuz_workers import (
     AnswerRefusedError,
     ConfigurationError,
     MockModel,
+    ToolContext,
     client_tool,
     tool,
 )
@@ -219,7 +220,7 @@ async def test_through_the_door_both_answers_come_one_by_one(world: World, order
     assert told(agent) == ["cat.png", "Tool call denied. Reason: no dogs"]
 
 
-@pytest.mark.spec("CLT-008", "SET-001", "SET-006", "SET-008")
+@pytest.mark.spec("CLT-008", "SET-008")
 async def test_nothing_of_a_mixed_turn_runs_before_the_resume(world: World) -> None:
     """A plain, a gated, a denied and a client call: none runs before, all are answered in call order, then one model call."""
     done = Effects()
@@ -244,6 +245,52 @@ async def test_nothing_of_a_mixed_turn_runs_before_the_resume(world: World) -> N
     resumed = kinds.index("run.resumed")
     assert kinds.index("turn.answered") < kinds.index("model.called", resumed)
     assert {"tool.completed", "tool.rejected"} <= set(kinds[resumed : kinds.index("turn.answered")])
+
+
+@pytest.mark.spec("SET-001", "APR-021")
+@pytest.mark.parametrize("at", range(1, 7))
+async def test_a_mixed_turn_is_settled_from_wherever_it_was_left(world: World, at: int) -> None:
+    """Receipts, an approval, a denial, a client's result and a call that never began: in call order, then one model call.
+
+    The process dies at any commit of the settle, with more and more receipts saved; the next one brings no answers.
+    """
+    done = Effects()
+
+    def agent() -> Agent:
+        @tool(replay="idempotent")
+        async def note(text: str, context: ToolContext) -> str:
+            done.done[context.idempotency_key] = 1
+            return f"noted {text}"
+
+        @tool(needs_approval=True, replay="idempotent")
+        async def pay(to: str, context: ToolContext) -> str:
+            done.done[context.idempotency_key] = 1
+            return f"paid {to}"
+
+        batch = calls(
+            call("note", text="one").with_id("n"),
+            call("pay", to="ann").with_id("p"),
+            call("pay", to="bob").with_id("q"),
+            call("ask", what="name").with_id("a"),
+            call("note", text="two").with_id("m"),
+        )
+        ask = client_tool("ask", "Asks the user.", SCHEMA)
+        return Agent("x", model=MockModel([batch, "done"]), tools=[note, pay, ask])
+
+    waiting = await world.process(agent()).aio.run_embedded("x", "go", run_id="r")
+    ann, bob = waiting.pending_approvals
+    answers = {ann.approval_id: True, bob.approval_id: {"approved": False, "reason": "no"}}
+    dying = world.dying(agent(), at=at)
+    with pytest.raises(ProcessDied):
+        await dying.aio.resume_embedded("r", approvals=answers, client_tool_results={"a": "Ann"})
+    await world.later(60_000)
+    result = await world.process(last := agent()).aio.resume_embedded("r")
+    assert result.status == "completed"
+    texts = ["noted one", "paid ann", "Tool call denied. Reason: no", "Ann", "noted two"]
+    assert [part.text for message in result.messages for part in message.tool_results] == texts
+    assert sorted(done.done) == ["r/1/m", "r/1/n", "r/1/p"]
+    assert isinstance(last.model, MockModel)
+    assert len(last.model.requests) == 1
 
 
 @pytest.mark.spec("RSM-009")
