@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+from deuz_workers.app.handle import Handle
 from deuz_workers.app.loop_thread import LOOP
-from tests.workers.pool import Pool
+from tests.faults.gated_agents import application
+from tests.workers.pool import Pool, wait_until
 
 pytestmark = pytest.mark.processes
 TTL_S = 2.0
@@ -94,3 +96,36 @@ def test_a_worker_that_comes_back_to_life_saves_nothing(pool: Pool) -> None:
     frozen.wait_for(f"step_over run={handle.run_id}")
     assert LOOP.run(pool.app.store.load("default", handle.run_id)) == before
     assert len(pool.lines("hold")) == 2
+
+
+@pytest.mark.spec("APR-021")
+def test_a_worker_killed_among_approved_calls_asks_nobody_again(pool: Pool) -> None:
+    """Two of three approved calls have ended, the third was begun: another worker goes on with that one under the same key.
+
+    Nothing is denied, nobody is asked, and the two do not run again.
+    """
+    pool.module = "tests.faults.gated_agents:app"
+    worker = pool.start()
+    client = application(pool.app.settings)
+    handle = client.enqueue("gated", "go")
+    assert handle.result(30).status == "suspended"
+    for request in handle.pending():
+        handle.approve(request)
+    pool.wait_for_lines("hold")
+    wait_until(lambda: completed(handle) == 2, "two outcomes are saved")
+    worker.kill()
+    pool.go("gate")
+    pool.start()
+    result = handle.result(60)
+    assert (result.status, handle.pending()) == ("completed", ())
+    texts = [part.text for message in result.messages for part in message.tool_results]
+    assert texts == ["signed a", "signed b", "held"]
+    assert len({line.split()[0] for line in pool.lines("hold")}) == 1
+    assert len(pool.lines("sign")) == len(set(pool.lines("sign"))) == 2
+    assert [event.type for event in handle.events(follow=False)].count("run.suspended") == 1
+    client.close()
+
+
+def completed(handle: Handle) -> int:
+    """Calls of the run whose outcome is saved."""
+    return sum(event.type == "tool.completed" for event in handle.events(follow=False))
