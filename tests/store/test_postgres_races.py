@@ -9,7 +9,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from deuz_workers.core.change import Applied, BudgetExceeded, CancelPending, Reserve, RevisionConflict, Settle, TaskEnding
+from deuz_workers.core.change import (
+    Applied,
+    BudgetExceeded,
+    CancelPending,
+    ItemAnswer,
+    Reserve,
+    RevisionConflict,
+    Settle,
+    TaskEnding,
+)
 from deuz_workers.core.usage import Budget
 from deuz_workers.store import SqlStore
 from deuz_workers.store.parameters import commit_parameters
@@ -140,6 +149,35 @@ async def test_answers_to_two_items_at_once(bench: Bench, sessions: Sessions) ->
     assert (first.open_items, first.bell) == (1, None)
     assert second.open_items == 0
     assert second.bell is not None
+
+
+async def test_two_sets_of_answers_that_share_an_item(bench: Bench, sessions: Sessions) -> None:
+    """The second waited for the first: it finds the shared item answered, and leaves nothing of its own behind."""
+    head = await bench.suspended(await bench.start(), item("a"), item("b"), item("c"))
+    first, second = await sessions.race(
+        lambda store: store.answer_items(head.scope, head.run_id, [ItemAnswer("a", "1"), ItemAnswer("b", "1")]),
+        lambda store: store.answer_items(head.scope, head.run_id, [ItemAnswer("b", "2"), ItemAnswer("c", "2")]),
+    )
+    assert first is not None
+    assert second is not None
+    assert (first.stored, first.open_items) == (True, 1)
+    assert (second.stored, second.open_items, second.winner, second.item_id) == (False, 1, "1", "b")
+    [left] = await bench.store.open_items(head.scope, head.run_id)
+    assert (left.item_id, left.answer) == ("c", None)
+    assert (await bench.again(head)).open_items == 1
+
+
+async def test_two_votes_at_once(bench: Bench, sessions: Sessions) -> None:
+    """Both saw none before them: the second waited, is refused with the first one's vote, and neither is lost."""
+    head = await bench.suspended(await bench.start(), item("a"))
+    first, second = await sessions.race(
+        lambda store: store.answer_items(head.scope, head.run_id, [ItemAnswer("a", None, votes="ann")]),
+        lambda store: store.answer_items(head.scope, head.run_id, [ItemAnswer("a", None, votes="bob")]),
+    )
+    assert first is not None
+    assert second is not None
+    assert (first.stored, second.stored, second.winner, second.votes) == (True, False, None, "ann")
+    assert [row.votes for row in await bench.store.open_items(head.scope, head.run_id)] == ["ann"]
 
 
 async def test_the_last_answer_meets_a_commit_that_stays_suspended(bench: Bench, sessions: Sessions) -> None:
