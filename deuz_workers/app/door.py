@@ -18,7 +18,7 @@ from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.pending_item import CallBinding, CallItem, CallItemKind, arguments_digest, read_call_items
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.engine.taken_answers import companions
-from deuz_workers.errors import AnswerConflictError, AnswerRefusedError
+from deuz_workers.errors import AnswerConflictError, AnswerRefusedError, ToolArgumentsError
 from deuz_workers.ports.store import Answered
 
 
@@ -63,6 +63,7 @@ class Door:
             }
             if arguments is not None:
                 record |= self._edited(item, rows, arguments, approved=approved)
+                await self._check_arguments(item, arguments)
             if approved and item.approval.needed > 1:
                 answers, still_needed = self._vote(item, record, by or "")
                 if not answers:
@@ -208,6 +209,20 @@ class Door:
         bound = item.binding
         edited = CallBinding(bound.kind, bound.run_id, bound.step, bound.call_id, bound.tool, arguments)
         return {"arguments": dict(arguments), "asked_digest": item.row.digest, "digest": edited.digest}
+
+    async def _check_arguments(self, item: CallItem, arguments: Mapping[str, object]) -> None:
+        """Against the tool's own schema where this process knows the agent; the step checks them in any case."""
+        if self.access.registry is None:
+            return
+        head = await self.access.head(self.scope, self.run_id)
+        agent = self.access.registry.agent(head.agent)
+        tool = None if agent is None else agent.tools.get(item.binding.tool)
+        if tool is None:
+            return
+        try:
+            tool.validate(arguments)
+        except ToolArgumentsError as error:
+            self._refuse("arguments", error.message)
 
     # -- what is stored ------------------------------------------------------------------------------------------------
 

@@ -318,11 +318,16 @@ async def test_an_approval_may_edit_the_arguments(world: World) -> None:
 
 
 async def test_edited_arguments_are_checked_like_the_models(world: World) -> None:
-    """What does not fit the schema is not run, and the model reads why."""
+    """Refused by a door that knows the agent; past one that does not, they are not run, and the model reads why."""
     done = Effects()
     app = world.process(agent := paying(done, calls(call("pay", to="ann").with_id("ann")), "done"))
     [asked] = (await app.aio.run_embedded("x", "go", run_id="r")).pending_approvals
-    await app.aio.handle("r").approve(asked, arguments={"to": "ann", "amount": "much"})
+    before = await world.loaded("r")
+    with pytest.raises(AnswerRefusedError, match="amount") as caught:
+        await app.aio.handle("r").approve(asked, arguments={"to": "ann", "amount": "much"})
+    assert caught.value.fields["part"] == "arguments"
+    assert await world.loaded("r") == before
+    await world.process().aio.handle("r").approve(asked, arguments={"to": "ann", "amount": "much"})
     assert (await app.aio.resume_embedded("r")).status == "completed"
     assert (done.done, "amount" in told(agent)[0]) == ({}, True)
 
