@@ -55,8 +55,9 @@ def requests(agent: Agent) -> int:
     return len(model.requests)
 
 
+@pytest.mark.spec("FR-17", "FR-23")
 async def test_three_answers_in_reverse_order_on_three_days(world: World) -> None:
-    """Each reaches its call, whatever the order and however long it took (FR-17, FR-23)."""
+    """Each reaches its call, whatever the order and however long it took."""
     done = Effects()
     waiting = await world.process(paying(done)).aio.run_embedded("x", "go", run_id="r")
     ann, bob, cid = waiting.pending_approvals
@@ -71,8 +72,9 @@ async def test_three_answers_in_reverse_order_on_three_days(world: World) -> Non
     assert told(agent) == ["paid 7 to ann", "Tool call denied. Reason: not bob", "paid 1 to cid"]
 
 
+@pytest.mark.spec("FR-21")
 async def test_of_twenty_answers_at_once_one_wins(world: World) -> None:
-    """Ten approve and ten deny one request: one is stored, nineteen are told which (FR-21)."""
+    """Ten approve and ten deny one request: one is stored, nineteen are told which."""
     done = Effects()
     app = world.process(paying(done, calls(call("pay", to="ann")), "done"))
     [waiting] = (await app.aio.run_embedded("x", "go", run_id="r")).pending_approvals
@@ -182,6 +184,26 @@ async def test_the_bare_id_of_a_call_counts_while_the_run_used_it_once(world: Wo
     assert (await app.aio.handle("r").approve("bob")).open_items == 0
     assert (await app.aio.resume_embedded("r")).status == "completed"
     assert done.done == {"ann:1": 1, "bob:1": 1}
+
+
+@pytest.mark.spec("FR-19")
+async def test_a_verdict_does_not_live_in_what_the_application_made(world: World) -> None:
+    """Approved under one `deps`, resumed with another: the decision comes from the store, and nobody is asked again."""
+    seen: list[object] = []
+
+    def agent(deps: object) -> Agent:
+        @tool(needs_approval=True)
+        async def pay(to: str, context: ToolContext) -> str:
+            seen.append(context.deps)
+            return f"paid {to}"
+
+        return Agent("x", model=MockModel([calls(call("pay", to="ann")), "done"]), tools=[pay], deps=deps)
+
+    first = world.process(agent("first"))
+    [asked] = (await first.aio.run_embedded("x", "go", run_id="r")).pending_approvals
+    await first.aio.handle("r").approve(asked)
+    result = await world.process(agent("second")).aio.resume_embedded("r")
+    assert (result.status, seen) == ("completed", ["second"])
 
 
 @pytest.mark.spec("APR-003")
@@ -389,8 +411,9 @@ async def test_one_denial_is_enough_and_agreement_is_to_the_same_arguments(world
     assert (done.done, told(agent)) == ({}, ["Tool call denied. Reason: no"])
 
 
+@pytest.mark.spec("FR-23")
 async def test_a_request_that_expired_counts_as_denied(world: World) -> None:
-    """Nobody needs to come for it: at its time the run goes on by itself, and later answers are refused (FR-23)."""
+    """Nobody needs to come for it: at its time the run goes on by itself, and later answers are refused."""
     done = Effects()
     terms = Approval(expires_in_ms=DAY_MS, remind_in_ms=DAY_MS // 2, assignee="ann", escalate_to="bob")
     app = world.process(agent := paying(done, calls(call("pay", to="zoe")), "done", needs_approval=terms))
