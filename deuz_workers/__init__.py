@@ -31,6 +31,7 @@ from deuz_workers.errors import (
     DeuzError,
     EnqueueRefusedError,
     ExecutionPolicyError,
+    HookError,
     Interruption,
     LeaseLost,
     LeaseStoreUnavailableError,
@@ -89,6 +90,16 @@ if TYPE_CHECKING:
     from deuz_workers.core.usage import Budget, Usage
     from deuz_workers.ports.context import RunContext, RunFacts
     from deuz_workers.ports.definition import ReducerContext, ToolCallRequest
+    from deuz_workers.ports.guard import (
+        Block,
+        GuardContext,
+        Guardrails,
+        Rewrite,
+        StepInfo,
+        StepPlan,
+        cost_above,
+        tokens_above,
+    )
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.providers.chat_completions import ChatCompletionsModel
     from deuz_workers.providers.mock import MockModel
@@ -106,6 +117,7 @@ __all__ = [
     "Approval",
     "AsyncHandle",
     "AsyncSwarmHandle",
+    "Block",
     "Budget",
     "ChatCompletionsModel",
     "CheckpointVersionError",
@@ -116,7 +128,10 @@ __all__ = [
     "DeuzError",
     "EnqueueRefusedError",
     "ExecutionPolicyError",
+    "GuardContext",
+    "Guardrails",
     "Handle",
+    "HookError",
     "ImagePart",
     "Interruption",
     "LeaseLost",
@@ -143,6 +158,7 @@ __all__ = [
     "ReducerContext",
     "ResultTimeoutError",
     "RevisionConflictError",
+    "Rewrite",
     "RunCancelled",
     "RunContext",
     "RunContextError",
@@ -154,6 +170,8 @@ __all__ = [
     "ScopeMismatchError",
     "ServerUnavailableError",
     "Settings",
+    "StepInfo",
+    "StepPlan",
     "StoreError",
     "StoreUnavailableError",
     "Swarm",
@@ -175,12 +193,14 @@ __all__ = [
     "UnsupportedPoolError",
     "Usage",
     "client_tool",
+    "cost_above",
     "reducer",
     "resume_agent",
     "resume_agent_sync",
     "run_agent",
     "run_agent_sync",
     "sign_order",
+    "tokens_above",
     "tool",
     "tool_from_schema",
 ]
@@ -206,6 +226,16 @@ _HOMES = {
     "core.usage": ("Budget", "Usage"),
     "ports.context": ("RunContext", "RunFacts"),
     "ports.definition": ("ReducerContext", "ToolCallRequest"),
+    "ports.guard": (
+        "Block",
+        "GuardContext",
+        "Guardrails",
+        "Rewrite",
+        "StepInfo",
+        "StepPlan",
+        "cost_above",
+        "tokens_above",
+    ),
     "ports.tool": ("ToolContext",),
     "providers.chat_completions": ("ChatCompletionsModel",),
     "providers.mock": ("MockModel",),

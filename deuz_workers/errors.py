@@ -35,6 +35,7 @@
     │   ├── ToolContextError          the application's context for the tool misses its schema
     │   └── ToolResultError           the tool returned what cannot be stored or shown
     ├── OutputError                   an answer of the model does not have the output type of the run
+    ├── HookError                     a guardrail, prepare_step or stop condition raised, or returned what means nothing
     ├── RunContextError               (retry later) the application could not make what tools and hooks of the run need
     ├── ExecutionPolicyError          code ``deadline_exceeded``, ``budget_exceeded``, ``missing_reservation`` ...
     ├── RunFailedError                ``handle.result()`` was asked for the output of a run that has none
@@ -326,6 +327,12 @@ class OutputError(DeuzError):
     """The answer does not have the output type of the run."""
 
     code = "output"
+
+
+class HookError(DeuzError):
+    """A hook of the agent failed."""
+
+    code = "hook"
 
 
 class RunContextError(DeuzError):

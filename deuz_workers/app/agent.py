@@ -11,6 +11,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall
+from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrail, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
@@ -48,6 +49,9 @@ class Agent:
         binding_id: str = "1",
         deps: Any = None,
         output_type: Any = None,
+        guardrails: Guardrails = NO_GUARDRAILS,
+        prepare_step: PrepareStep | None = None,
+        stop_when: StopWhen | Iterable[StopWhen] = (),
         make_context: MakeContext | None = None,
         approve_tool_call: ApproveToolCall | None = None,
     ) -> None:
@@ -68,6 +72,9 @@ class Agent:
             deps: what tools find as `ToolContext.deps`; made anew in every process, never stored.
             output_type: what the answer has to be: a pydantic model, dataclass, TypedDict or other type, or an `Output`, which
                 also takes a JSON Schema with a validator. The run then ends with an `output` of that type; None: with a text.
+            guardrails: what input, calls, results and the answer have to pass.
+            prepare_step: takes `StepInfo` before every model call of the tool loop, returns a `StepPlan` or None.
+            stop_when: conditions on `StepInfo`, any of which ends the run before the next model call of the loop.
             make_context: takes `RunFacts`, returns `RunContext(tools={tool name: value}, runtime=value)` for tools and hooks of
                 one run; asked in every process that works on it. It may be a coroutine function. Never stored.
 
@@ -89,6 +96,9 @@ class Agent:
             binding_id=_text(name, "binding_id", binding_id) or "1",
             deps=deps,
             output=_output(output_type),
+            guardrails=_guardrails(name, guardrails),
+            prepare_step=_function(name, "prepare_step", prepare_step),
+            stop_when=_stops(name, stop_when),
             make_context=_function(name, "make_context", make_context),
             approve_tool_call=_function(name, "approve_tool_call", approve_tool_call),
         )
@@ -168,6 +178,25 @@ def check_budget(whose: str, budget: object) -> Budget:
 
 def _output(given: object) -> OutputType | None:
     return given if given is None or isinstance(given, Output) else Output(given)
+
+
+def _guardrails(agent: str, given: object) -> Guardrails:
+    """Each hook may be one function or a list of them."""
+    if not isinstance(given, Guardrails):
+        raise ConfigurationError(f"agent {agent!r}: guardrails is a {type(given).__name__}; pass Guardrails(on_input=...)")
+    found: dict[str, tuple[Guardrail, ...]] = {}
+    for hook in ("on_input", "on_tool_call", "on_tool_result", "on_output"):
+        rails: Any = getattr(given, hook)
+        rails = (rails,) if callable(rails) else tuple(rails)
+        found[hook] = tuple(_function(agent, f"each guardrail of {hook}", rail) for rail in rails)
+    return Guardrails(**found)
+
+
+def _stops(agent: str, given: StopWhen | Iterable[StopWhen]) -> dict[str, StopWhen]:
+    conditions = (given,) if callable(given) else tuple(given)
+    for condition in conditions:
+        _function(agent, "each condition of stop_when", condition)
+    return {getattr(condition, "__name__", type(condition).__name__): condition for condition in conditions}
 
 
 def _function(agent: str, what: str, value: F) -> F:

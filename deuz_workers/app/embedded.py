@@ -120,11 +120,12 @@ async def resume_embedded(
             settles = answers.settle(loaded)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
                 result = result_of(loaded, app.output_type(loaded.head.agent), await _signing(app))
-                return replace(result, warnings=warnings)
+                return replace(result, warnings=(*result.warnings, *warnings))
             _check_binding(app, loaded)
             if settles:
                 await answers.hand_in(app.store, loaded, await _signing(app))
-            return replace(await _driven(app, driving, scope, run_id, agent), warnings=warnings)
+            result = await _driven(app, driving, scope, run_id, agent)
+            return replace(result, warnings=(*result.warnings, *warnings))
     except REFUSALS as error:
         return refused(run_id, scope, agent, error)
 

@@ -32,10 +32,10 @@ class UnknownEffect:
 
 @dataclass(frozen=True, slots=True)
 class ResultWarning:
-    """Something that was given and had no influence."""
+    """Something that was given and had no influence, or is not as it was meant."""
 
     setting: str
-    """Which kind: `approvalResponses`, `clientToolResults`."""
+    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`."""
     message: str
 
 
@@ -55,8 +55,9 @@ class AgentResult(Generic[T]):
     value: T | None = None
     """The output of a completed run; read it as `output`."""
     reason: str | None = None
-    """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `output-attempts-exhausted`, `start-before-passed` or
-    `tool-reconciliation-required`, or `quarantine`, both of a run that is parked until somebody frees it."""
+    """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `output-attempts-exhausted`, `tool-errors`,
+    `stop-condition`, `guardrail:input`, `guardrail:output`, `start-before-passed`; or `tool-reconciliation-required`, or
+    `quarantine`, both of a run that is parked until somebody frees it."""
     stop_details: Mapping[str, object] | None = None
     error: Mapping[str, object] | None = None
     """Of a failed run: `name`, `message`, perhaps `code` and further scalars. JSON keeps it."""
@@ -115,6 +116,7 @@ def result_of(loaded: Loaded, output: OutputType | None = None, signing: Signing
         steps=envelope.checkpoint.step,
         value=value,
         reason=reason,
+        warnings=tuple(ResultWarning(setting, text) for setting, text in envelope.warnings),
         stop_details=envelope.stop_details,
         error=envelope.error,
         pending_approvals=pending_approvals(loaded.items, signing, head.scope) if status == "suspended" else (),

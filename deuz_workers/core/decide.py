@@ -87,12 +87,14 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
         state = "none" if verdict is None else "approved" if verdict.get("approved") is True else "denied"
         reason = None if verdict is None else verdict.get("reason")
         because = reason if isinstance(reason, str) else None
+        asked_for = None if verdict is None else verdict.get("approved_arguments")
+        sealed = asked_for if state == "approved" and isinstance(asked_for, str) else None
         if state == "approved" and verdict is not None and isinstance(edited := verdict.get("arguments"), Mapping):
             call = replace(call, arguments=cast(Mapping[str, object], edited), raw_arguments=None)
         if receipt is None:
-            planned.append(PlannedCall(call, "start", None, state, because))
+            planned.append(PlannedCall(call, "start", None, state, because, sealed))
         elif receipt.stage == "executing":
-            planned.append(PlannedCall(call, "rerun", receipt, state, because))
+            planned.append(PlannedCall(call, "rerun", receipt, state, because, sealed))
         elif receipt.stage == "executed" or (
             receipt.stage in ("validation-failed", "projection-failed") and call.call_id not in run.projected
         ):

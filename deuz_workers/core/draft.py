@@ -8,6 +8,7 @@ from typing import Any
 
 from deuz_workers.core.change import ItemRow, Reserve, RunStatus, Settle
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint
+from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, ToolUsePart
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.run import Run, Unsaved, turn_of
@@ -21,6 +22,8 @@ class Draft:
         self._envelope: dict[str, Any] = {}
         self._checkpoint: dict[str, Any] = {}
         self._messages: tuple[Message, ...] = ()
+        self._rewritten: tuple[Message, ...] | None = None
+        """The history before `_messages`, if it is another than the run came with."""
         self._journal: tuple[Mapping[str, object], ...] = run.unsaved.journal
         self.status: RunStatus = run.envelope.status
         self.receipts: Mapping[str, Receipt] = run.receipts
@@ -62,11 +65,16 @@ class Draft:
     @property
     def open_calls(self) -> tuple[ToolUsePart, ...]:
         """Calls of the newest message, if it is a reply."""
-        newest = self._messages[-1] if self._messages else self._run.history[-1] if len(self._run.history) else None
+        known = self._run.history if self._rewritten is None else self._rewritten
+        newest = self._messages[-1] if self._messages else known[-1] if len(known) else None
         return newest.tool_uses if newest is not None and newest.role == "assistant" else ()
 
     def append(self, *messages: Message) -> None:
         self._messages = (*self._messages, *messages)
+
+    def rewrite(self, messages: tuple[Message, ...]) -> None:
+        """Another history; it is written whole, in an epoch of its own."""
+        self._rewritten, self._messages = messages, ()
 
     def journal(self, kind: str, **detail: object) -> None:
         """Details that are None are left out."""
@@ -89,11 +97,12 @@ class Draft:
             **self._envelope,
             status=self.status,
             checkpoint=checkpoint,
-            last_seq=before.last_seq + len(self._messages),
+            epoch=before.epoch + (self._rewritten is not None),
+            last_seq=(before.last_seq if self._rewritten is None else len(self._rewritten) - 1) + len(self._messages),
             journal_seq=before.journal_seq + len(self._journal) - len(run.unsaved.journal),
         )
         unsaved = Unsaved(
-            messages=run.unsaved.messages + self._messages,
+            messages=(run.unsaved.messages if self._rewritten is None else self._rewritten) + self._messages,
             receipts=self.unsaved_receipts,
             journal=self._journal,
             items=self.items,
@@ -105,7 +114,7 @@ class Draft:
         )
         return Run(
             envelope,
-            run.history.append(*self._messages),
+            (run.history if self._rewritten is None else History(self._rewritten)).append(*self._messages),
             self.receipts,
             self.retry_call_ids,
             self.inputs_given,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from deuz_workers.core.events import Finished
 from deuz_workers.core.messages import ToolUsePart
+from deuz_workers.core.pending_item import arguments_digest
 from deuz_workers.core.receipts import Receipt
 
 
@@ -42,6 +44,12 @@ class PlannedCall:
     receipt: Receipt | None
     verdict: Literal["none", "approved", "denied"] = "none"
     denial_reason: str | None = None
+    approved_arguments: str | None = None
+    """Digest of those that the approval was asked for, where they are not the model's."""
+
+    def is_as_approved(self, arguments: Mapping[str, object] | None) -> bool:
+        """Not so where an approval was asked for other arguments than these."""
+        return self.approved_arguments in (None, arguments_digest(arguments or {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,10 @@ class LoopCheckpoint:
     """How often the gate asked for an approval under each call id."""
     output_attempts: int = 0
     """Turns that asked for the final answer."""
+    input_checked: bool = False
+    """The guardrails of the input have seen it in this leg."""
+    tool_errors: Mapping[str, int] = field(default_factory=lambda: NO_COUNTS)
+    """Turns in a row with an error of a tool, by its name."""
     cut_off: bool = False
     """The newest reply ended at the limit of its length."""
     taken_up: bool = False
@@ -98,6 +102,8 @@ class AgentRunEnvelope:
     """Messages that arrived while calls of a turn were open; they follow its results, since a call is answered first."""
     finalizes: bool = False
     """The agent that began the run has an output type."""
+    warnings: tuple[tuple[str, str], ...] = ()
+    """Setting and message of each."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Transient cause of the last failure."""
@@ -130,10 +136,11 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         checkpoint["approval_request_counts"] = dict(envelope.checkpoint.approval_request_counts)
     if envelope.checkpoint.output_attempts:
         checkpoint["output_attempts"] = envelope.checkpoint.output_attempts
-    if envelope.checkpoint.cut_off:
-        checkpoint["cut_off"] = True
-    if envelope.checkpoint.taken_up:
-        checkpoint["taken_up"] = True
+    if envelope.checkpoint.tool_errors:
+        checkpoint["tool_errors"] = dict(envelope.checkpoint.tool_errors)
+    for name in ("input_checked", "cut_off", "taken_up"):
+        if getattr(envelope.checkpoint, name):
+            checkpoint[name] = True
     record: dict[str, object] = {
         "kind": KIND,
         "checkpoint": checkpoint,
@@ -150,6 +157,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["verdicts"] = {call_id: dict(verdict) for call_id, verdict in envelope.verdicts.items()}
     if envelope.held:
         record["held"] = [message_to_record(message) for message in envelope.held]
+    if envelope.warnings:
+        record["warnings"] = [list(warning) for warning in envelope.warnings]
     for name in ("finalizes", "cancelled"):
         if getattr(envelope, name):
             record[name] = True
@@ -205,6 +214,8 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 None if open_call is None else OpenCall.from_record(cast(Mapping[str, object], open_call)),
                 cast(Mapping[str, int], checkpoint.get("approval_request_counts", NO_COUNTS)),
                 _int(checkpoint.get("output_attempts", 0)),
+                checkpoint.get("input_checked") is True,
+                cast(Mapping[str, int], checkpoint.get("tool_errors", NO_COUNTS)),
                 checkpoint.get("cut_off") is True,
                 checkpoint.get("taken_up") is True,
             ),
@@ -216,6 +227,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
             held=tuple(map(message_from_record, cast("list[object]", record.get("held", [])))),
             finalizes=record.get("finalizes") is True,
+            warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),

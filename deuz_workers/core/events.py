@@ -14,6 +14,7 @@ from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.usage import Usage
 
+NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 NO_OUTCOMES: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -52,6 +53,37 @@ class InputsGiven:
     """Messages that the run starts from beside its own: the results of the tasks before it."""
 
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailFired:
+    """A guardrail did not let something pass."""
+
+    hook: str
+    action: Literal["block", "rewrite"]
+    name: str
+    reason: str | None = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputChecked:
+    """The guardrails of the input have seen it in this leg."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRewritten:
+    """A hook replaced the history; it goes on in a new epoch."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something about the run is not as it was meant, and it goes on. `setting`: the feature that it is about."""
+
+    setting: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +191,10 @@ class TurnAnswered:
     """Every call of the turn has its answer; `texts` are renderings of raw values by call id."""
 
     texts: Mapping[str, str]
+    guarded: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
+    """What the model gets instead of a result, by call id: a guardrail rewrote it."""
+    withheld: frozenset[str] = frozenset()
+    """Calls of which a guardrail keeps the result from the model; `guarded` has what is said instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +238,10 @@ Event = (
     NotesFolded
     | Bound
     | InputsGiven
+    | GuardrailFired
+    | InputChecked
+    | HistoryRewritten
+    | Warned
     | OutputAsked
     | OutputRejected
     | ModelCallStarted

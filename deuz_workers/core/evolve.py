@@ -2,8 +2,9 @@
 
 Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
 `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `tool.started`, `tool.rejected`, `tool.executed`,
-`tool.failed`, `tool.completed`, `turn.answered`, `run.suspended`, `run.resumed`, `call.approved`, `call.denied`,
-`run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts and error texts; never prompts, arguments, results.
+`tool.failed`, `tool.completed`, `guardrail`, `warning`, `turn.answered`, `run.rewritten`, `run.suspended`, `run.resumed`,
+`call.approved`, `call.denied`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and
+reasons of guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from deuz_workers.core.events import (
     CallUnprojectable,
     Event,
     Finished,
+    GuardrailFired,
+    HistoryRewritten,
+    InputChecked,
     InputsGiven,
     ModelCallAbandoned,
     ModelCallFailed,
@@ -39,10 +43,11 @@ from deuz_workers.core.events import (
     Suspended,
     TurnAnswered,
     Waited,
+    Warned,
 )
 from deuz_workers.core.failure import bounded
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
-from deuz_workers.core.outcomes import CallOutcome
+from deuz_workers.core.outcomes import NO_TOOL_ERRORS, CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
@@ -75,6 +80,17 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.change(binding=binding, limits=limits or draft.value("limits"), finalizes=event.finalizes)
             if event.finalizes and not event.has_loop:
                 draft.change(phase="finalizing")
+        case GuardrailFired():
+            draft.journal(
+                "guardrail", hook=event.hook, action=event.action, name=event.name, reason=event.reason, call_id=event.call_id
+            )
+        case InputChecked():
+            draft.move(input_checked=True)
+        case HistoryRewritten(messages):
+            draft.rewrite(messages)
+            draft.journal("run.rewritten", messages=len(messages))
+        case Warned(setting, text):
+            _warn(draft, setting, text)
         case OutputAsked(message):
             draft.change(phase="finalizing")
             draft.append(message)
@@ -94,8 +110,8 @@ def _fold(draft: Draft, event: Event) -> None:
             _abandon_call(draft)
         case CallStarted() | CallRejected() | CallExecuted() | CallFailed() | CallCompleted() | CallUnprojectable():
             _fold_call(draft, event)
-        case TurnAnswered(texts):
-            _answer_turn(draft, texts)
+        case TurnAnswered():
+            _answer_turn(draft, event)
         case Suspended():
             _suspend(draft, event)
         case Resumed():
@@ -295,12 +311,52 @@ def _save_receipt(draft: Draft, receipt: Receipt, before: Receipt | None) -> Non
     draft.unsaved_receipts = tuple(pairs)
 
 
-def _answer_turn(draft: Draft, texts: Mapping[str, str]) -> None:
-    parts = tuple(_result_part(draft.receipts[call.call_id], call, texts) for call in draft.open_calls)
+MOST_WARNINGS = 20
+"""That a run keeps; the journal has all."""
+
+
+def _warn(draft: Draft, setting: str, text: str) -> None:
+    known: tuple[tuple[str, str], ...] = draft.value("warnings")
+    if (setting, text) not in known:
+        draft.change(warnings=(*known, (setting, text))[:MOST_WARNINGS])
+        draft.journal("warning", setting=setting, message=text)
+
+
+def _answer_turn(draft: Draft, event: TurnAnswered) -> None:
+    parts = tuple(_guarded_part(draft, call, event) for call in draft.open_calls)
     draft.append(Message("tool", parts), *draft.value("held"))
     draft.change(verdicts={}, held=())
     draft.move(taken_up=False)
     draft.journal("turn.answered", step=draft.step, calls=len(parts))
+    _count_tool_errors(draft, parts)
+
+
+TOOL_ERRORS_IN_A_ROW = 3
+"""Turns with an error of the same tool after which the run stops (PTH-015)."""
+
+
+def _count_tool_errors(draft: Draft, parts: tuple[ToolResultPart, ...]) -> None:
+    """A turn without an error of the tool, or with a success beside it, begins anew; what somebody decided is no error."""
+    failed = {part.name for part in parts if part.outcome is not None and part.outcome not in NO_TOOL_ERRORS}
+    failed -= {part.name for part in parts if not part.is_error}
+    before: Mapping[str, int] = draft.point("tool_errors")
+    counts = {name: before.get(name, 0) + 1 for name in sorted(failed)}
+    if counts or before:
+        draft.move(tool_errors=counts)
+    worst = max(counts, key=lambda name: counts[name], default=None)
+    if worst is not None and counts[worst] >= TOOL_ERRORS_IN_A_ROW:
+        _fold(draft, Finished("stopped", "tool-errors", {"tool": worst, "turns": counts[worst]}))
+
+
+def _guarded_part(draft: Draft, call: ToolUsePart, event: TurnAnswered) -> ToolResultPart:
+    """The result as the model gets it; a guardrail's text stands in the message alone, the receipt keeps the truth."""
+    part = _result_part(draft.receipts[call.call_id], call, event.texts)
+    text = event.guarded.get(call.call_id)
+    if text is None:
+        return part
+    if call.call_id in event.withheld:
+        return replace(part, text=text, receipt_step=None, is_error=True, outcome="withheld")
+    return replace(part, text=text, receipt_step=None)
 
 
 def _result_part(receipt: Receipt, call: ToolUsePart, texts: Mapping[str, str]) -> ToolResultPart:
@@ -326,7 +382,7 @@ def _suspend(draft: Draft, event: Suspended) -> None:
 
 def _resume(draft: Draft, event: Resumed) -> None:
     draft.change(verdicts={**draft.value("verdicts"), **event.verdicts})
-    draft.move(taken_up=True)
+    draft.move(taken_up=True, input_checked=False)
     draft.journal("run.resumed", answers=event.answers)
     for call in draft.open_calls:
         verdict = event.verdicts.get(call.call_id)

@@ -28,5 +28,7 @@ the result misses its schema. `projection-failed`: the result is recorded, its t
 run stays with its agent. `not-dispatched`: the reply was cut off or refused, so none of its calls ran.
 """
 
-VERDICTS: frozenset[CallOutcome] = frozenset(("denied", "blocked", "transfer-refused", "not-dispatched"))
-"""Somebody decided that the call does not run: no failure of its tool (PTH-015, GRD-006)."""
+NO_TOOL_ERRORS: frozenset[CallOutcome] = frozenset(
+    ("denied", "blocked", "transfer-refused", "not-dispatched", "unknown-tool", "cancelled")
+)
+"""Somebody decided that the call does not run, or there is no tool: no error of a tool (PTH-015, GRD-006)."""

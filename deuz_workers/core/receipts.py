@@ -47,6 +47,11 @@ class Receipt:
     reason: str | None = None
     """What the person who denied it said."""
 
+    @property
+    def has_run(self) -> bool:
+        """The tool was started, so that there is a result or an error of its own."""
+        return self.idempotent is not None
+
 
 def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object]:
     """What the row of `receipt` has to say beyond the rows of `before`."""

@@ -9,6 +9,7 @@ from deuz_workers.core.change import Head
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.run import Run
 from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.hooks import Hooks
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import Broken, LimitPassed
@@ -55,6 +56,7 @@ class Contexts:
     hooks: Hooks
     stop: Stop
     step: int
+    guards: Guards
     _read: dict[str, Any] = field(default_factory=dict[str, Any])
     """By tool name: what its schema and validator made of the value."""
 

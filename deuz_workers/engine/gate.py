@@ -29,9 +29,12 @@ class Gate:
     running: tuple[PlannedCall, ...]
     items: tuple[ItemRow, ...] = ()
     item_call_ids: tuple[str, ...] = ()
+    fired: tuple[Event, ...] = ()
+    """Of guardrails, with `items`; else they are part of `opening`."""
 
 
 NO_RESPONSE = "No approval response."
+CHANGED = "A guardrail changed the arguments after they were approved."
 DENIED_HERE = "The approver of this agent did not allow it."
 
 
@@ -40,6 +43,7 @@ def predicates_ms(effect: RunCalls, agent: AgentDefinition, run: Run) -> int:
     tools = [agent.tools.get(planned.call.name) for planned in effect.calls if planned.action != "project"]
     asks_here = agent.approve_tool_call is not None
     asked = sum(tool.has_predicate + tool.is_scoped + asks_here for tool in tools if tool is not None)
+    asked += len(agent.guardrails.on_tool_call) * len(tools)
     return asked * max((limit_ms(tool, run) for tool in tools if tool is not None), default=0)
 
 
@@ -54,6 +58,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
     Raises `CancelFirst` and `StepOver` where there is no time left to ask a predicate.
     """
     opening: list[Event] = []
+    fired: list[Event] = []
     running: list[PlannedCall] = []
     items: list[ItemRow] = []
     item_call_ids: list[str] = []
@@ -64,6 +69,16 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
             running.append(planned)
             continue
         tool = agent.tools.get(call.name)
+        if tool is not None and call.arguments is not None and agent.guardrails.on_tool_call:
+            planned, guarded = await contexts.guards.of_call(planned, run)
+            fired.extend(guarded.fired)
+            call = planned.call
+            if guarded.blocked is not None:
+                opening.append(Rejection(guarded.blocked, "blocked", guarded.reason).event(planned))
+                continue
+        if not planned.is_as_approved(call.arguments):
+            opening.append(Rejection.of_denial(CHANGED).event(planned))
+            continue
         rejection = _rejection(planned, tool, agent) or await _misfit(tool, contexts)
         if rejection is not None:
             opening.append(rejection.event(planned))
@@ -89,8 +104,8 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         opening.append(CallStarted(call.call_id, call.name, tool.replay == "idempotent"))
         running.append(planned)
     if items:
-        return Gate((), (), tuple(items), tuple(item_call_ids))
-    return Gate(tuple(opening), tuple(running))
+        return Gate((), (), tuple(items), tuple(item_call_ids), tuple(fired))
+    return Gate((*fired, *opening), tuple(running))
 
 
 @dataclass(frozen=True, slots=True)

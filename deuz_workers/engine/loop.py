@@ -56,7 +56,9 @@ from deuz_workers.engine.conduct import conduct_swarm
 from deuz_workers.engine.contexts import Contexts, run_context
 from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.hold import Hold
+from deuz_workers.engine.hooked import asked_before_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.hooks import Hooks
 from deuz_workers.engine.inputs import fold_notes, given_inputs, reducer_inputs
 from deuz_workers.engine.model_call import ModelCall
@@ -64,9 +66,10 @@ from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
 from deuz_workers.engine.weight import HEAVY_SIZE
-from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, StoreUnavailableError, as_record
+from deuz_workers.errors import CodecError, DeadlinePassed, ExecutionPolicyError, HookError, StoreUnavailableError, as_record
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import NO_TOOLS, AgentDefinition, ReducerContext, ReducerDefinition
+from deuz_workers.ports.guard import StepPlan
 from deuz_workers.ports.store import Loaded
 
 log = logging.getLogger(__name__)
@@ -133,7 +136,11 @@ class Loop:
                     return "waiting"
                 if self._lacks_slot(effect) and not await self._take_slot():
                     return "waiting"  # with nothing saved: whoever has a slot reads notes and answers again
-                end = await self._carry_out(effect, run)
+                try:
+                    end = await self._carry_out(effect, run)
+                except HookError as error:
+                    await self._commit(Finished("failed", error=as_record(error)))
+                    return "ended"
             except CancelFirst:
                 await self._fold_notes()
                 continue
@@ -161,8 +168,8 @@ class Loop:
             case RunCalls():
                 return await self._run_calls(effect, run)
             case AnswerTurn():
-                await self._commit(answered_turn(run))
-                return "turn"
+                await self._commit(*await self._turn_end(run))
+                return "ended" if self.committer.run.envelope.is_final else "turn"
             case Reconcile(unknown):
                 return await self._park(len(unknown))
             case AwaitAnswers():
@@ -172,7 +179,7 @@ class Loop:
             case ConductSwarm():
                 return await self._conduct(run)
             case Finish(ending):
-                await self._commit(ending)
+                await self._commit(*await self._run_end(ending, run))
                 return "ended"
             case Nothing():
                 await self._commit()
@@ -235,7 +242,15 @@ class Loop:
     async def _call_model(self, effect: CallModel, run: Run) -> LoopEnd | None:
         assert isinstance(self.definition, AgentDefinition)
         self._check_may_start()
-        call = ModelCall(self.gear, self.definition, run, effect, self.bindings)
+        plan = StepPlan()
+        if asked := asked_before_call(self.definition):
+            prepared = await prepared_call(await self._guards(self.definition, asked), self.run, effect.step)
+            self._carry(*prepared.events)
+            if prepared.ending is not None:
+                await self._commit(prepared.ending)
+                return "ended"
+            plan, run = prepared.plan, self.run
+        call = ModelCall(self.gear, self.definition, run, effect, self.bindings, plan)
         try:
             await self._commit(*call.opening())
         except BudgetRefused as refused:
@@ -261,7 +276,8 @@ class Loop:
         hooks = self._hooks()
         await self._about_to_ask(hooks.limit_ms, "output")
         judged = await judge(self.definition.output, text, hooks)
-        await self._commit(judged)
+        events = await self._run_end(judged, self.run) if isinstance(judged, Finished) else (judged,)
+        await self._commit(*events)
         return "ended" if self.committer.run.envelope.is_final else "turn"
 
     async def _run_calls(self, effect: RunCalls, run: Run) -> LoopEnd | None:
@@ -274,10 +290,13 @@ class Loop:
         if asking_ms:
             await self._about_to_ask(asking_ms, "approvals")
         given = await self._run_context(self.definition)
-        contexts = Contexts(self.head, self.definition, given, self._hooks(), self.stop, effect.step)
+        guards = Guards(self.definition, self._hooks(), given.runtime)
+        contexts = Contexts(self.head, self.definition, given, self._hooks(), self.stop, effect.step, guards)
         gated = await gate(effect, self.definition, run, contexts)
+        if self._ending_by_time(self.run):
+            return None  # its time passed while user code was asked, so nothing begins
         if gated.items:
-            await self._commit(Suspended(gated.items, gated.item_call_ids))
+            await self._commit(*gated.fired, Suspended(gated.items, gated.item_call_ids))
             return "suspended"
         if not gated.running:
             self._carry(*gated.opening)
@@ -292,9 +311,32 @@ class Loop:
         self._carry(*await calls.run(gated.running))
         return None
 
+    async def _guards(self, agent: AgentDefinition, hooks: int) -> Guards:
+        """Of the agent, of which up to `hooks` functions are asked next."""
+        given = await self._run_context(agent)
+        asked = self._hooks()
+        await self._about_to_ask(asked.limit_ms * hooks, "hooks")
+        return Guards(agent, asked, given.runtime)
+
+    async def _turn_end(self, run: Run) -> tuple[Event, ...]:
+        agent, answered = self.definition, answered_turn(run)
+        if not isinstance(agent, AgentDefinition) or not agent.guardrails.on_tool_result:
+            return (answered,)
+        asked = len(agent.guardrails.on_tool_result) * len(run.open_calls)
+        return await guarded_turn(await self._guards(agent, asked), run, answered)
+
+    async def _run_end(self, ending: Finished, run: Run) -> tuple[Event, ...]:
+        agent = self.definition
+        if ending.status != "completed" or not isinstance(agent, AgentDefinition) or not agent.guardrails.on_output:
+            return (ending,)
+        return await guarded_ending(await self._guards(agent, len(agent.guardrails.on_output) + 1), run, ending)
+
     async def _about_to_ask(self, limit_ms: int, label: str) -> None:
-        """User code runs next, for up to `limit_ms`: what was paid for is saved before."""
-        if self.carried:
+        """User code runs next, for up to `limit_ms`: what was paid for is saved before.
+
+        Nothing was, while the run has not begun; and its inputs are only part of it with the commit that begins it.
+        """
+        if self.carried and self.run.envelope.status != "queued":
             await self._commit()
         self.hold.extend(limit_ms + MARGIN_MS, label)
 

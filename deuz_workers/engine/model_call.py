@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from deuz_workers.core.candidate import candidate
 from deuz_workers.core.change import BudgetExceeded
@@ -25,7 +25,8 @@ from deuz_workers.engine.user_code import Broken, apart
 from deuz_workers.engine.weight import HEAVY_SIZE, message_size
 from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.model import ModelRequest, OutputFormat, ToolChoice, ToolSpec
+from deuz_workers.ports.guard import StepPlan
+from deuz_workers.ports.model import Model, ModelRequest, OutputFormat, ToolChoice, ToolSpec
 from deuz_workers.ports.output import OutputType
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,11 @@ class ModelCall:
     run: Run
     effect: CallModel
     bindings: Bindings
+    plan: StepPlan = field(default_factory=StepPlan)
+
+    @property
+    def model(self) -> Model:
+        return self.plan.model or self.agent.model
 
     @property
     def request_id(self) -> str:
@@ -54,7 +60,7 @@ class ModelCall:
         """Events that have to be saved before the request leaves."""
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
         most = usage_bound(size_bytes, self.agent.max_output_tokens)
-        cost = self.gear.prices.cost_micros(self.agent.model.name, most)
+        cost = self.gear.prices.cost_micros(self.model.name, most)
         started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost))
         if self.run.envelope.binding is None:
             agent = self.agent
@@ -103,7 +109,7 @@ class ModelCall:
         try:
             async with limit:
                 with stop.may_end(limit):
-                    reply = await apart(lambda: self.agent.model.call(request, on_text))
+                    reply = await apart(lambda: self.model.call(request, on_text))
         except TimeoutError:
             event: Event = self._failed(ModelTimeoutError(f"the model call took longer than {limit_ms} ms"))
         except Broken as broken:  # a model is user code too: whatever it raises ends the call, not the worker
@@ -127,13 +133,15 @@ class ModelCall:
         tools = tuple(tool.spec for tool in self.agent.tools.values())
         output = self._output
         if output is None:
-            return tools, "auto", None
+            active = self.plan.active_tools
+            offered = tools if active is None else tuple(spec for spec in tools if spec.name in active)
+            return offered, self.plan.tool_choice or "auto", None
         if self._asks_by_tool(output):
             return (ToolSpec(output.name, "Give the final answer.", output.schema),), "required", None
         return tools, "none" if tools else "auto", OutputFormat(output.name, output.schema)
 
     def _asks_by_tool(self, output: OutputType) -> bool:
-        return (output.mode or getattr(self.agent.model, "output_mode", "json")) == "tool"
+        return (output.mode or getattr(self.model, "output_mode", "json")) == "tool"
 
     async def _replied(self, given: object) -> ModelReplied | ModelCallFailed:
         """What the model handed over, as it will be read back; a failed call where it cannot be stored."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from deuz_workers.core.approval_token import DENIAL, ApprovalSigner
@@ -10,7 +11,7 @@ from deuz_workers.core.change import ItemAnswer, ItemRow
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.events import CallExecuted, CallFailed, CallStarted, Event, Resumed
 from deuz_workers.core.messages import ToolUsePart
-from deuz_workers.core.pending_item import CallItem, binding_of_call, read_call_item, read_call_items
+from deuz_workers.core.pending_item import CallItem, arguments_digest, binding_of_call, read_call_item, read_call_items
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
@@ -30,7 +31,9 @@ def take_answers(
     """
     read = [(item, call, answer) for item, call, answer in _bound(items, run)]
     verdicts = {
-        call.call_id: _judged(answer, item, run, signer) for item, call, answer in read if item.binding.kind == "approval"
+        call.call_id: _judged(answer, item, run, signer) | _sealed(item, call, answer)
+        for item, call, answer in read
+        if item.binding.kind == "approval"
     }
     events: list[Event] = [Resumed(verdicts, len(items))]
     for item, call, answer in read:
@@ -52,11 +55,20 @@ def _bound(items: Sequence[ItemRow], run: Run) -> Iterator[tuple[CallItem, ToolU
         call = None if item is None else calls.get(item.binding.call_id)
         if item is None or call is None or not isinstance(answer, Mapping):
             continue
-        if binding_of_call(item.binding.kind, run.envelope.run_id, run.step, call).digest == row.digest:
+        # The arguments may be those that guardrails made of the call's; what they are is sealed by the row's digest.
+        asked = binding_of_call(item.binding.kind, run.envelope.run_id, run.step, call)
+        if replace(asked, arguments=item.binding.arguments).digest == row.digest:
             yield item, call, cast(Mapping[str, object], answer)
 
 
-def _judged(answer: Mapping[str, object], item: CallItem, run: Run, signer: ApprovalSigner | None) -> Mapping[str, object]:
+def _sealed(item: CallItem, call: ToolUsePart, answer: Mapping[str, object]) -> dict[str, object]:
+    """Which arguments were approved, where guardrails had rewritten the model's and nobody edited them since."""
+    if "arguments" in answer or dict(item.binding.arguments) == dict(call.arguments or {}):
+        return {}
+    return {"approved_arguments": arguments_digest(item.binding.arguments)}
+
+
+def _judged(answer: Mapping[str, object], item: CallItem, run: Run, signer: ApprovalSigner | None) -> dict[str, object]:
     """The verdict without its token; an approval whose token is not one for this request denies.
 
     Whether the token had expired was judged when the answer came, since an answer may wait for others for long.

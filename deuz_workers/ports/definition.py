@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
 from deuz_workers.ports.context import MakeContext
+from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import CancelSignal, Tool
@@ -53,6 +54,14 @@ class AgentDefinition:
     """What the answer has to be; None: the text of the last reply."""
     approve_tool_call: ApproveToolCall | None = None
     """Decides about gated calls here, in the step; None: the run is suspended and people decide."""
+    guardrails: Guardrails = NO_GUARDRAILS
+    prepare_step: PrepareStep | None = None
+    stop_when: Mapping[str, StopWhen] = field(default_factory=lambda: NO_STOPS)
+    """By the name that is reported."""
+
+    @property
+    def has_step_hooks(self) -> bool:
+        return self.prepare_step is not None or bool(self.stop_when)
 
 
 @dataclass(frozen=True, slots=True)

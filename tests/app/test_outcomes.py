@@ -69,7 +69,7 @@ def result_of_call(messages: tuple[Message, ...]) -> ToolResultPart:
     return part
 
 
-@pytest.mark.spec("OUTC-001", "OUTC-002")
+@pytest.mark.spec("OUTC-001", "OUTC-002", "PTH-017")
 @pytest.mark.parametrize(
     ("asked", "outcome"),
     [

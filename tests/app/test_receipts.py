@@ -54,7 +54,7 @@ async def test_every_call_of_a_run_has_a_receipt_of_its_own(world: World) -> Non
     assert [part.text for part in results_of(model)] == [f"touched {what}" for what in "abcdef"]
 
 
-@pytest.mark.spec("RCP-003")
+@pytest.mark.spec("RCP-003", "PTH-007")
 async def test_executing_is_stored_before_the_tool_runs(world: World) -> None:
     """The body of the tool reads the store and finds its own receipt, in `executing`."""
     seen: list[Receipt] = []

@@ -12,6 +12,7 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.limits import Limits
 from deuz_workers.ports.context import RunContext, RunFacts
+from deuz_workers.ports.guard import StepInfo, StepPlan
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.providers.mock import MockModel
@@ -97,6 +98,12 @@ def made_context(facts: RunFacts) -> RunContext:
     return RunContext(tools={"whoami": {"name": f"{facts.tags['name']} of {facts.run_id}"}})
 
 
+def prepared(info: StepInfo) -> StepPlan:
+    """Says where it runs, and lets the model call nothing from the second turn on."""
+    trace("prepared", f"{info.step} {os.getpid()}")
+    return StepPlan(active_tools=["nothing"] if info.step == 1 else [])
+
+
 def turns_of(request: ModelRequest) -> int:
     """Turns that the prompt asks for: its first word."""
     return int(request.messages[0].text.split()[0]) if request.messages[0].role == "user" else 1
@@ -152,6 +159,12 @@ def application(settings: Settings | None = None) -> Deuz:
             Agent("holder", model=held("hold"), tools=[hold]),
             Agent("thinker", model=asks()),
             Agent("signer", model=held("sign"), tools=[sign]),
+            Agent(
+                "prepared",
+                model=MockModel.function(lambda request: calls(call("nothing")) if request.tools else "done"),
+                tools=[nothing],
+                prepare_step=prepared,
+            ),
             Agent("contextual", model=many("whoami"), tools=[whoami], make_context=made_context),
             Agent("again", model=held("hold_again"), tools=[hold_again]),
         ],

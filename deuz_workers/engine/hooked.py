@@ -1,0 +1,100 @@
+"""Moments of a run at which hooks have a say, as events: before a model call, at the end of a turn, at the end of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from deuz_workers.core.events import Event, Finished, HistoryRewritten, InputChecked, TurnAnswered, Warned
+from deuz_workers.core.evolve import evolve_all
+from deuz_workers.core.run import Run
+from deuz_workers.engine.answer import judge
+from deuz_workers.engine.guards import Guards, newest_input, replaced, with_text
+from deuz_workers.errors import HookError
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.guard import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What hooks changed before a model call, and what the call is to be or why there is none."""
+
+    events: tuple[Event, ...]
+    plan: StepPlan
+    ending: Finished | None = None
+
+
+def asked_before_call(agent: AgentDefinition) -> int:
+    """How many functions that are."""
+    return len(agent.guardrails.on_input) + len(agent.stop_when) + (agent.prepare_step is not None)
+
+
+async def prepared_call(guards: Guards, run: Run, step: int) -> Prepared:
+    """The input's guardrails once per leg, then the hooks of the tool loop, which see what became of the input."""
+    agent = guards.agent
+    events: tuple[Event, ...] = ()
+    place = newest_input(run)
+    if agent.guardrails.on_input and not run.envelope.checkpoint.input_checked and place is not None:
+        guarded = await guards.look("on_input", run.history[place].text, run)
+        events = (*guarded.fired, InputChecked())
+        if guarded.blocked is not None:
+            details = {"guardrail": guarded.by, "reason": guarded.reason}
+            return Prepared(events, StepPlan(), Finished("stopped", "guardrail:input", details))
+        if guarded.is_rewritten:
+            message = with_text(run.history[place], guarded.value)
+            events = (*events, HistoryRewritten(replaced(run, place, message)))
+    if run.envelope.phase == "finalizing" or (agent.output is not None and not agent.tools) or not agent.has_step_hooks:
+        return Prepared(events, StepPlan())
+    run = evolve_all(run, events)
+    plan = await guards.prepared(run, step)
+    if isinstance(plan, str):
+        return Prepared(events, StepPlan(), Finished("stopped", "stop-condition", {"condition": plan}))
+    if plan.messages is not None and list(plan.messages) != list(run.history):
+        events = (*events, HistoryRewritten(tuple(plan.messages)))
+    unknown = sorted({*(plan.active_tools or ())} - agent.tools.keys())
+    warnings = [Warned("activeTools", f"active_tools names {name!r}, which the agent does not have") for name in unknown]
+    return Prepared((*events, *warnings), plan)
+
+
+async def guarded_turn(guards: Guards, run: Run, answered: TurnAnswered) -> tuple[Event, ...]:
+    """The end of the turn, with the results of calls that ran as guardrails let the model have them."""
+    fired: list[Event] = []
+    texts: dict[str, str] = {}
+    withheld: set[str] = set()
+    for call in run.open_calls:
+        receipt = run.receipts[call.call_id]
+        if not receipt.has_run:
+            continue
+        text = receipt.error or receipt.text or answered.texts.get(call.call_id, "")
+        guarded = await guards.look("on_tool_result", text, run, call)
+        fired.extend(guarded.fired)
+        if guarded.blocked is not None:
+            texts[call.call_id] = guarded.blocked
+            withheld.add(call.call_id)
+        elif guarded.is_rewritten:
+            texts[call.call_id] = guarded.value
+    return (*fired, replace(answered, guarded=texts, withheld=frozenset(withheld)))
+
+
+async def guarded_ending(guards: Guards, run: Run, ending: Finished) -> tuple[Event, ...]:
+    """The end of a completed run; what guardrails make of its answer stands in the history too."""
+    place = len(run.history) - 1
+    guarded = await guards.look("on_output", run.history[place].text, run)
+    if guarded.blocked is not None:
+        message = with_text(run.history[place], guarded.blocked)
+        ending = Finished("stopped", "guardrail:output", {"guardrail": guarded.by, "reason": guarded.reason})
+    elif guarded.is_rewritten:
+        message = with_text(run.history[place], guarded.value)
+        ending = await _ending_with(guards, guarded.value, ending)
+    else:
+        return (ending,)
+    return (*guarded.fired, HistoryRewritten(replaced(run, place, message)), ending)
+
+
+async def _ending_with(guards: Guards, text: str, ending: Finished) -> Finished:
+    """With another text as the answer; a typed one has to be of its type still."""
+    if guards.agent.output is None:
+        return replace(ending, output=text)
+    judged = await judge(guards.agent.output, text, guards.hooks)
+    if not isinstance(judged, Finished):
+        raise HookError(f"a guardrail rewrote the answer to one that is not of its type: {judged.problem}")
+    return judged

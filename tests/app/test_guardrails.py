@@ -1,0 +1,329 @@
+"""Guardrails: what input, calls, results and the answer have to pass, over every store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from deuz_workers import Agent, Block, GuardContext, Guardrails, MockModel, Rewrite, resume_agent, run_agent, tool
+from deuz_workers.core.messages import ToolResultPart
+from deuz_workers.providers.script import Entry, call, calls
+from deuz_workers.testing.crashing_store import ProcessDied
+from tests.app.world import World
+
+
+def agent(*script: Entry, done: list[str] | None = None, gated: bool = False, **rails: Any) -> Agent:
+    @tool(needs_approval=gated)
+    async def write(text: str) -> str:
+        if done is not None:
+            done.append(text)
+        return f"wrote {text}"
+
+    return Agent("x", model=MockModel(script), tools=[write], guardrails=Guardrails(**rails))
+
+
+def model_of(made: Agent) -> MockModel:
+    assert isinstance(made.model, MockModel)
+    return made.model
+
+
+async def guardrail_parts(world: World, run_id: str = "r") -> list[tuple[object, ...]]:
+    handle = world.process().aio.handle(run_id)
+    events = [event.data async for event in handle.events(follow=False) if event.type == "guardrail"]
+    return [tuple(data.get(key) for key in ("hook", "action", "name", "reason", "call_id")) for data in events]
+
+
+def result_of_call(result: Any) -> ToolResultPart:
+    [part] = [part for message in result.messages for part in message.tool_results]
+    return part
+
+
+def no(value: object, context: GuardContext) -> Block:
+    return Block("not here")
+
+
+async def shout(value: str, context: GuardContext) -> Rewrite:
+    return Rewrite(value.upper())
+
+
+def passes(value: object, context: GuardContext) -> None:
+    return None
+
+
+@pytest.mark.spec("GRD-001", "GRD-002", "GRD-010")
+@pytest.mark.parametrize("rail", [passes, no, shout])
+async def test_the_input_passes_is_refused_or_rewritten(world: World, rail: Any) -> None:
+    """A refusal ends the run without a model call and says who refused; what is rewritten stands in the history."""
+    made = agent("done", on_input=rail)
+    result = await run_agent(made, "go", store=world.store, run_id="r")
+    if rail is no:
+        assert (result.status, result.reason) == ("stopped", "guardrail:input")
+        assert result.stop_details == {"guardrail": "no", "reason": "not here"}
+        assert model_of(made).requests == ()
+        assert await guardrail_parts(world) == [("on_input", "block", "no", "not here", None)]
+        return
+    expected = "GO" if rail is shout else "go"
+    assert (result.status, result.messages[0].text) == ("completed", expected)
+    assert [request.messages[0].text for request in model_of(made).requests] == [expected]
+    assert (await resume_agent(made, "r", store=world.store)).messages[0].text == expected
+    parts = [("on_input", "rewrite", "shout", None, None)] if rail is shout else []
+    assert await guardrail_parts(world) == parts
+
+
+@pytest.mark.spec("GRD-002")
+async def test_the_input_is_looked_at_once_per_leg_after_the_settle(world: World) -> None:
+    """Once before the first model call; after an approval once more, when the approved call has run."""
+    seen: list[tuple[str, int]] = []
+    done: list[str] = []
+
+    def look(value: str, context: GuardContext) -> None:
+        seen.append((value, len(done)))
+
+    script = [calls(call("write", text="a")), calls(call("write", text="b")), "done"]
+    made = agent(*script, done=done, gated=True, on_input=[look])
+    for _ in range(3):
+        waiting = await resume_agent(made, "r", store=world.store) if seen else None
+        waiting = waiting or await run_agent(made, "go", store=world.store, run_id="r")
+        if waiting.status != "suspended":
+            break
+        verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+        await resume_agent(made, "r", store=world.store, approvals=verdicts)
+    assert seen == [("go", 0), ("go", 1), ("go", 2)]
+
+
+@pytest.mark.spec("GRD-001", "GRD-003", "GRD-010")
+async def test_a_blocked_call_is_answered_and_the_run_goes_on(world: World) -> None:
+    """Nothing runs, nobody is asked to approve, and the model reads who blocked it and why."""
+    done: list[str] = []
+    made = agent(calls(call("write", text="a").with_id("c")), "done", done=done, gated=True, on_tool_call=no)
+    result = await run_agent(made, "go", store=world.store, run_id="r")
+    part = result_of_call(result)
+    assert (result.status, done) == ("completed", [])
+    assert (part.text, part.outcome) == ("Blocked by guardrail 'no': not here", "blocked")
+    assert (await world.receipts("r"))[1, "c"].outcome == "blocked"
+    assert await guardrail_parts(world) == [("on_tool_call", "block", "no", "not here", "c")]
+
+
+@pytest.mark.spec("GRD-001", "GRD-004", "PTH-004")
+async def test_rewritten_arguments_are_approved_and_executed_and_the_history_keeps_the_models(world: World) -> None:
+    """The person sees what will run; the assistant's turn is what the model said."""
+    done: list[str] = []
+
+    def redact(arguments: Mapping[str, Any], context: GuardContext) -> Rewrite:
+        return Rewrite({"text": "redacted"})
+
+    def made() -> Agent:
+        script = [calls(call("write", text="secret")), "done"]
+        return agent(*script, done=done, gated=True, on_tool_call=[redact])
+
+    waiting = await run_agent(made(), "go", store=world.store, run_id="r")
+    [asked] = waiting.pending_approvals
+    assert asked.arguments == {"text": "redacted"}
+    result = await resume_agent(made(), "r", store=world.store, approvals={asked.approval_id: True})
+    assert (result.status, done) == ("completed", ["redacted"])
+    [use] = [use for message in result.messages for use in message.tool_uses]
+    assert use.arguments == {"text": "secret"}
+
+
+@pytest.mark.spec("GRD-001", "GRD-005", "PTH-008", "RCP-010", "SET-009")
+@pytest.mark.parametrize("rail", ["cut", "no"])
+async def test_a_result_is_rewritten_or_withheld_for_the_model_alone(world: World, rail: str) -> None:
+    """Live and after a replay: the receipt has the full value, the next request what the guardrail left of it."""
+    dies = [True]
+    looked: list[str] = []
+
+    def cut(text: str, context: GuardContext) -> Rewrite | Block:
+        looked.append(text)
+        if dies and dies.pop():
+            raise ProcessDied
+        return Rewrite(text[:5]) if rail == "cut" else Block("secret")
+
+    def made() -> Agent:
+        return agent(calls(call("write", text="everything").with_id("c")), "done", on_tool_result=cut)
+
+    with pytest.raises(ProcessDied):
+        await run_agent(made(), "go", store=world.store, run_id="r")
+    assert (await world.receipts("r"))[1, "c"].stage == "completed"
+    second = made()
+    result = await resume_agent(second, "r", store=world.store)
+    assert (result.status, looked) == ("completed", ["wrote everything"] * 2)
+    receipt = (await world.receipts("r"))[1, "c"]
+    assert (receipt.stage, receipt.value, receipt.outcome) == ("completed", "wrote everything", None)
+    [sent] = [part for message in model_of(second).requests[-1].messages for part in message.tool_results]
+    if rail == "cut":
+        assert (sent.text, sent.outcome) == ("wrote", None)
+    else:
+        assert (sent.text, sent.outcome, sent.is_error) == ("Blocked by guardrail 'cut': secret", "withheld", True)
+    assert result_of_call(await resume_agent(made(), "r", store=world.store)).text == sent.text
+
+
+@pytest.mark.spec("GRD-006", "PTH-015")
+@pytest.mark.parametrize(("hook", "stops"), [("on_tool_result", True), ("on_tool_call", False)])
+async def test_withheld_results_are_errors_in_a_row_and_blocked_calls_are_not(world: World, hook: str, stops: bool) -> None:
+    """Three of each: the run stops after the third withheld result, and goes on after blocked calls."""
+    script = [*(calls(call("write", text="a")) for _ in range(3)), "done"]
+    rails: dict[str, Any] = {hook: no}
+    result = await run_agent(agent(*script, **rails), "go", store=world.store, run_id="r")
+    if stops:
+        assert (result.status, result.reason, result.steps) == ("stopped", "tool-errors", 3)
+        assert result.stop_details == {"tool": "write", "turns": 3}
+    else:
+        assert (result.status, result.steps) == ("completed", 4)
+
+
+@pytest.mark.spec("PTH-015")
+@pytest.mark.parametrize(
+    ("turns", "stops"), [("eee", True), ("eeoee", False), ("eeboe", False), ("eexee", False), ("eeoeee", True)]
+)
+async def test_three_turns_in_a_row_with_an_error_of_one_tool_stop_the_run(world: World, turns: str, stops: bool) -> None:
+    """`e`: it raises; `o`: it succeeds, which clears the count; `b`: both in one turn; `x`: another tool is called instead."""
+
+    @tool
+    async def work(fails: bool) -> str:
+        if fails:
+            raise ValueError("no luck")
+        return "worked"
+
+    @tool
+    async def other() -> None: ...
+
+    bad, good = call("work", fails=True), call("work", fails=False)
+    kinds = {"e": calls(bad), "o": calls(good), "b": calls(bad, good), "x": calls(call("other"))}
+    made = Agent("x", model=MockModel([*(kinds[turn] for turn in turns), "done"]), tools=[work, other])
+    result = await run_agent(made, "go", store=world.store)
+    assert (result.status, result.reason) == (("stopped", "tool-errors") if stops else ("completed", None))
+
+
+@pytest.mark.spec("GRD-001", "GRD-007")
+@pytest.mark.parametrize("rail", [passes, no, shout])
+async def test_the_answer_passes_is_suppressed_or_replaced(world: World, rail: Any) -> None:
+    """What the run ends with is what its stored history says; a suppressed answer stands nowhere."""
+    result = await run_agent(agent("the answer", on_output=rail), "go", store=world.store, run_id="r")
+    stored = await resume_agent(agent(on_output=rail), "r", store=world.store)
+    expected = {passes: "the answer", shout: "THE ANSWER", no: "Blocked by guardrail 'no': not here"}[rail]
+    assert result.messages[-1].text == stored.messages[-1].text == stored.text == expected
+    if rail is no:
+        assert (result.status, result.reason) == ("stopped", "guardrail:output")
+    else:
+        assert (result.status, result.output) == ("completed", expected)
+
+
+async def test_a_typed_answer_is_checked_again_when_a_guardrail_replaced_it(world: World) -> None:
+    """One that fits is the output; one that does not fails the run."""
+    for text, status in (('{"value": 8}', "completed"), ("eight", "failed")):
+
+        def replace_it(value: str, context: GuardContext, text: str = text) -> Rewrite:
+            return Rewrite(text)
+
+        rails = Guardrails(on_output=[replace_it])
+        made = Agent("x", model=MockModel(['{"value": 7}']), output_type=int, guardrails=rails)
+        result = await run_agent(made, "go", store=world.store)
+        assert result.status == status
+        assert result.value == (8 if status == "completed" else None)
+
+
+@pytest.mark.spec("GRD-008")
+async def test_guardrails_of_a_hook_run_in_order_on_each_others_rewrites_up_to_a_block(world: World) -> None:
+    """The third never hears of it; passing leaves no trace."""
+    heard: list[str] = []
+
+    def first(value: str, context: GuardContext) -> Rewrite:
+        heard.append(value)
+        return Rewrite(value + "!")
+
+    def second(value: str, context: GuardContext) -> Block | None:
+        heard.append(value)
+        return Block("loud") if value.endswith("!!") else None
+
+    made = agent("never", on_input=[first, passes, second, first, second, second])
+    result = await run_agent(made, "go", store=world.store, run_id="r")
+    assert (result.reason, heard) == ("guardrail:input", ["go", "go!", "go!", "go!!"])
+    assert [(action, name) for _, action, name, _, _ in await guardrail_parts(world)] == [
+        ("rewrite", "first"),
+        ("rewrite", "first"),
+        ("block", "second"),
+    ]
+
+
+@pytest.mark.spec("GRD-009")
+@pytest.mark.parametrize("hook", ["on_input", "on_tool_call", "on_tool_result", "on_output"])
+@pytest.mark.parametrize("fault", ["raises", "returns"])
+async def test_a_guardrail_that_fails_fails_the_run(world: World, hook: str, fault: str) -> None:
+    """Whatever hook: status failed with its name, and nothing goes on behind it."""
+    done: list[str] = []
+
+    def broken(value: object, context: GuardContext) -> object:
+        if fault == "raises":
+            raise KeyError("oops")
+        return "no verdict"
+
+    rails: dict[str, Any] = {hook: broken}
+    made = agent(calls(call("write", text="a")), "done", done=done, **rails)
+    result = await run_agent(made, "go", store=world.store, run_id="r")
+    assert (result.status, (result.error or {})["code"]) == ("failed", "hook")
+    assert "guardrail 'broken'" in str((result.error or {})["message"])
+    assert (await world.head("r")).status == "failed"
+    assert done == ([] if hook in ("on_input", "on_tool_call") else ["a"])
+
+
+@pytest.mark.spec("GRD-012", "SET-005")
+async def test_the_newer_verdict_of_a_guardrail_wins_over_an_approval(world: World) -> None:
+    """It passed in the first leg and blocks in the second: the approved call does not run."""
+    done: list[str] = []
+    script = [calls(call("write", text="a")), "done"]
+    waiting = await run_agent(agent(*script, gated=True, on_tool_call=passes), "go", store=world.store, run_id="r")
+    verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+    newer = agent(*script, done=done, gated=True, on_tool_call=no)
+    result = await resume_agent(newer, "r", store=world.store, approvals=verdicts)
+    assert (result.status, done, result_of_call(result).outcome) == ("completed", [], "blocked")
+
+
+async def test_arguments_that_a_guardrail_changes_after_the_approval_do_not_run(world: World) -> None:
+    """What a person allowed is what runs, or nothing: the newer rewrite is denied, the same one runs."""
+    for newer, ran in (("b", []), ("a", ["a"])):
+        done: list[str] = []
+        texts = ["a", newer]
+
+        def rewrite(arguments: Mapping[str, Any], context: GuardContext, texts: list[str] = texts) -> Rewrite:
+            return Rewrite({"text": texts[0]})
+
+        made = agent(calls(call("write", text="x")), "done", done=done, gated=True, on_tool_call=rewrite)
+        waiting = await run_agent(made, "go", store=world.store)
+        texts.pop(0)
+        verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+        result = await resume_agent(made, waiting.run_id, store=world.store, approvals=verdicts)
+        assert (result.status, done) == ("completed", ran)
+        assert result_of_call(result).outcome == (None if ran else "denied")
+
+
+async def test_a_guarded_run_dies_anywhere_and_ends_the_same(world: World) -> None:
+    """Before and after each commit, those that rewrite the history included: the same history, each call once."""
+
+    def trim(text: str, context: GuardContext) -> Rewrite:
+        return Rewrite(text[:5])
+
+    for at in range(1, 20):
+        for applied in (False, True):
+            done: list[str] = []
+            run_id = f"r{at}{applied}"
+
+            def made(done: list[str] = done) -> Agent:
+                script = [calls(call("write", text="a")), "the end"]
+                return agent(*script, done=done, on_input=shout, on_tool_result=trim, on_output=shout)
+
+            try:
+                await world.dying(made(), at=at, applied=applied).aio.run_embedded("x", "go", run_id=run_id)
+            except ProcessDied:
+                pass
+            else:
+                assert at > 5
+                return
+            result = await world.process(made()).aio.resume_embedded(run_id)
+            if result.unknown_effects:
+                continue
+            assert (result.status, result.output, done) == ("completed", "THE END", ["a"]), (at, applied, result)
+            assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
+            assert (result.messages[0].text, result_of_call(result).text) == ("GO", "wrote")
+    pytest.fail("the run has more commits than it should")
