@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, MockModel, resume_agent, run_agent, tool
+from deuz_workers import Agent, MockModel, client_tool, resume_agent, run_agent, tool
 from deuz_workers.errors import ModelRequestError
 from deuz_workers.providers.script import ScriptedReply, call, calls, reply
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
@@ -131,3 +131,18 @@ async def test_every_way_to_end_is_one_of_four_and_only_one_has_an_output(world:
     else:
         with pytest.raises(Exception, match="has no output"):
             _ = result.output
+
+
+@pytest.mark.spec("RES-004")
+async def test_a_suspended_result_lists_what_it_waits_for(world: World) -> None:
+    """A gated call and a client's call of one turn stand in the respective lists of one result."""
+
+    @tool(needs_approval=True)
+    async def pay() -> None: ...
+
+    ask = client_tool("ask", "Ask the user.", {"type": "object", "properties": {}})
+    model = MockModel([calls(call("pay").with_id("p"), call("ask").with_id("a")), "done"])
+    result = await run_agent(Agent("x", model=model, tools=[pay, ask]), "go", store=world.store)
+    assert result.status == "suspended"
+    assert [waiting.tool_call_id for waiting in result.pending_approvals] == ["p"]
+    assert [waiting.tool_call_id for waiting in result.pending_client_calls] == ["a"]
