@@ -98,8 +98,7 @@ def test_what_is_rung_while_a_worker_ends_reaches_another(pool: Pool, kind: str)
 def test_an_idle_worker_ends_at_once(pool: Pool) -> None:
     """With nothing to do, every process of a prefork worker is gone after one signal."""
     worker = pool.start("prefork")
-    children = worker.children
-    assert len(children) == 2
+    wait_until(lambda: len(worker.children) == 2, "both children are there")  # the first reports before the second is forked
     worker.signal(signal.SIGTERM)
     assert worker.ended() == 0
     wait_until(lambda: not worker.children, "its children are gone")
