@@ -223,3 +223,14 @@ def test_injected_messages_are_appended_in_order() -> None:
     run = after(queued(), NotesFolded(2, messages=(user("and"), user("also"))))
     assert [message.text for message in run.history] == ["go", "and", "also"]
     assert run.envelope.seen_seq == 2
+
+
+def test_only_what_came_of_a_call_is_progress() -> None:
+    """Unclean ends are counted on over calls that merely begin: a run that dies in each of them ends up in quarantine."""
+    opening = after(queued(), opened())
+    assert not to_change(opening, COMMIT).progress
+    answered = after(settled(opening), replied(call("c1")))
+    assert to_change(answered, COMMIT).progress
+    began = after(settled(answered), CallStarted("c1", "add", False))
+    assert not to_change(began, COMMIT).progress
+    assert to_change(after(settled(began), CallExecuted("c1", 1)), COMMIT).progress

@@ -222,7 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
         EVOLVE,
         '    draft.journal("model.called", step=step, attempt=call.attempt)\n',
         '    draft.progress = True\n    draft.journal("model.called", step=step, attempt=call.attempt)\n',
-        "tests/engine/test_unclean_ends.py",
+        "tests/core/test_evolve.py",
     ),
     _mutant(
         "the start of a tool counts as progress",
@@ -278,5 +278,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "store/sqlite_runs.py",
         '            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started)\n',
         "            pass\n",
+        "tests/store/test_dialects_agree.py",
+        "tests/store/test_conformance.py",
     ),
 )
