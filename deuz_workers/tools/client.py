@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from deuz_workers.core.approval import Approval
 from deuz_workers.errors import ConfigurationError
-from deuz_workers.ports.model import ToolSpec
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.tools.arguments import Arguments
+from deuz_workers.tools.declared import DeclaredTool
 from deuz_workers.tools.options import MAX_RESULT_BYTES, NeedsApproval, Options
 from deuz_workers.tools.projection import Convert, Projection
 
@@ -37,25 +36,11 @@ def client_tool(
     )
 
 
-class ClientTool:
+class ClientTool(DeclaredTool):
     """Implements `Tool`."""
-
-    def __init__(self, options: Options, arguments: Arguments, projection: Projection) -> None:
-        self._options = options
-        self._arguments = arguments
-        self._projection = projection
-        self._spec = ToolSpec(options.name, options.description, arguments.schema)
 
     def __repr__(self) -> str:
         return f"<client tool {self.name}>"
-
-    @property
-    def name(self) -> str:
-        return self._options.name
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
 
     @property
     def replay(self) -> Literal["idempotent"] | None:
@@ -66,27 +51,8 @@ class ClientTool:
         return None
 
     @property
-    def has_projection(self) -> bool:
-        return not self._projection.is_plain
-
-    @property
-    def max_result_bytes(self) -> int:
-        return self._options.max_result_bytes
-
-    @property
-    def has_predicate(self) -> bool:
-        return not isinstance(self._options.when_approval, bool)
-
-    @property
-    def approval(self) -> Approval:
-        return self._options.approval
-
-    @property
     def is_client(self) -> bool:
         return True
-
-    def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
-        return self._options.asks_for(lambda: self._arguments.with_defaults(arguments), context)
 
     @property
     def is_scoped(self) -> bool:
@@ -95,13 +61,6 @@ class ClientTool:
     def read_context(self, value: Any) -> Any:
         """It is not run here, so nothing is read."""
         return value
-
-    def validate(self, arguments: Mapping[str, object]) -> None:
-        """Raises ToolArgumentsError, which tells the model what to change and repeats no value."""
-        self._arguments.converted(arguments)
-
-    def project(self, value: object) -> str:
-        return self._projection.text(value)
 
     async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
         """Raises: it runs elsewhere."""

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from deuz_workers.core.approval import Approval
 from deuz_workers.errors import ConfigurationError, ToolError
-from deuz_workers.ports.model import ToolSpec
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.tools.arguments import Arguments
+from deuz_workers.tools.declared import DeclaredTool
 from deuz_workers.tools.options import Options
 from deuz_workers.tools.projection import Projection
 from deuz_workers.tools.scope import Scope
@@ -32,7 +31,7 @@ Enter = Callable[[Callable[..., Any], dict[str, Any], ToolContext], Callable[[],
 """From function, converted arguments and context to the call without arguments."""
 
 
-class FunctionTool(Generic[P, R]):
+class FunctionTool(DeclaredTool, Generic[P, R]):
     """Implements `Tool`, and is called like the function it was made from.
 
     Made by `tool` and `tool_from_schema`. One made from a method is bound like a method: `shop.buy` is the tool that an agent
@@ -51,17 +50,14 @@ class FunctionTool(Generic[P, R]):
         receiver: Receiver | None = None,
         threads: ToolThreads = THREADS,
     ) -> None:
+        super().__init__(options, arguments, projection)
         functools.update_wrapper(cast(Callable[..., Any], self), function)
         self._function: Callable[..., R] = function
         self._is_coroutine = is_coroutine_function(function)
-        self._options = options
-        self._arguments = arguments
-        self._projection = projection
         self._scope = scope
         self._enter = enter
         self._receiver: Receiver | None = receiver
         self._threads = threads
-        self._spec = ToolSpec(options.name, options.description, arguments.schema)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
@@ -84,14 +80,6 @@ class FunctionTool(Generic[P, R]):
         return f"<tool {self.name}>"
 
     @property
-    def name(self) -> str:
-        return self._options.name
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
-
-    @property
     def replay(self) -> Literal["idempotent"] | None:
         return self._options.replay
 
@@ -100,28 +88,8 @@ class FunctionTool(Generic[P, R]):
         return self._options.timeout_ms
 
     @property
-    def has_projection(self) -> bool:
-        return not self._projection.is_plain
-
-    @property
-    def max_result_bytes(self) -> int:
-        return self._options.max_result_bytes
-
-    @property
-    def has_predicate(self) -> bool:
-        return not isinstance(self._options.when_approval, bool)
-
-    @property
-    def approval(self) -> Approval:
-        return self._options.approval
-
-    @property
     def is_client(self) -> bool:
         return False
-
-    def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
-        """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""
-        return self._options.asks_for(lambda: self._arguments.with_defaults(arguments), context)
 
     @property
     def is_scoped(self) -> bool:
@@ -129,13 +97,6 @@ class FunctionTool(Generic[P, R]):
 
     def read_context(self, value: Any) -> Any:
         return self._scope.read(value)
-
-    def validate(self, arguments: Mapping[str, object]) -> None:
-        """Raises ToolArgumentsError, which tells the model what to change and repeats no value."""
-        self._arguments.converted(arguments)
-
-    def project(self, value: object) -> str:
-        return self._projection.text(value)
 
     async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
         """Call the function with converted arguments: a coroutine function on the loop, any other in a thread.

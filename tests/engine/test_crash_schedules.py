@@ -19,6 +19,7 @@ from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.simulation import SCOPE, Simulation
 from deuz_workers.tools.decorator import tool
+from tests.outcome import outcome_of
 
 
 @dataclass
@@ -69,19 +70,9 @@ def agent_on(board: Board, script: tuple[tuple[str, ...], ...]) -> AgentDefiniti
 
 
 def final_form(run: Run) -> Mapping[str, object]:
-    """Everything of a run that deaths must not change. Attempts and unknown holds tell of the deaths, so they stay out."""
+    """What a run came to, and what it left open."""
     envelope = run.envelope
-    return {
-        "status": envelope.status,
-        "reason": envelope.reason,
-        "output": envelope.output,
-        "error": envelope.error,
-        "usage": envelope.usage,
-        "step": envelope.checkpoint.step,
-        "history": list(run.history),
-        "receipts": {key: (receipt.stage, receipt.value, receipt.error) for key, receipt in run.receipts.items()},
-        "open": (envelope.checkpoint.open_call, envelope.verdicts, envelope.scopes),
-    }
+    return outcome_of(run) | {"open": (envelope.checkpoint.open_call, envelope.verdicts, envelope.scopes)}
 
 
 def reconciler(simulation: Simulation, board: Board) -> Callable[[Run], Awaitable[None]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from deuz_workers.core.run import Run
 from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.testing.virtual.world import World
+from tests.outcome import outcome_of
 from tests.simulation.people import SCOPE, People, read
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Scenario
@@ -17,19 +18,9 @@ Forms = Mapping[str, Form]
 
 
 def form_of(run: Run) -> Mapping[str, object]:
-    """Everything of a run that faults must not change. Attempts, unknown holds and times tell of the faults themselves."""
+    """What a run came to, and that nothing of it is left open."""
     envelope = run.envelope
-    return {
-        "status": envelope.status,
-        "reason": envelope.reason,
-        "output": envelope.output,
-        "error": envelope.error,
-        "usage": envelope.usage,
-        "step": envelope.checkpoint.step,
-        "history": list(run.history),
-        "receipts": {key: (receipt.stage, receipt.value, receipt.error) for key, receipt in run.receipts.items()},
-        "left open": (envelope.checkpoint.open_call, dict(envelope.verdicts), envelope.held),
-    }
+    return outcome_of(run) | {"left open": (envelope.checkpoint.open_call, dict(envelope.verdicts), envelope.held)}
 
 
 async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: Forms, wrong: list[str]) -> None:
