@@ -21,7 +21,8 @@ from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
-from deuz_workers.engine.loop import Loop, LoopEnd
+from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.engine.loop import advance
 from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import is_end_of
@@ -271,10 +272,10 @@ class Engine:
         committer = Committer(
             gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost", hold.saw
         )
-        loop = Loop(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
+        leg = Leg(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
         end: StepEnd = "over"
         try:
-            end = await loop.advance(gear.settings.step_turns)
+            end = await advance(leg, gear.settings.step_turns)
         except StepOver as over:
             log.info("step_over run=%s why=%s", run_id, over.why)
             if hold.state == "lost":
@@ -296,7 +297,7 @@ class Engine:
             found = f"{type(error).__name__} at {place_of(error)}"
             await self._record_unclean_end(head, committer.stored.envelope.revision, alone, found=found)
             end = "crashed"
-        bells.extend(loop.bells)
+        bells.extend(leg.bells)
         await self._after(head, committer, end, bells)
         return end
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ENGINE = "engine/engine.py"
-LOOP = "engine/loop.py"
+LEG = "engine/leg.py"
+INTAKE = "engine/intake.py"
+MODEL_TURN = "engine/model_turn.py"
+TOOL_TURN = "engine/tool_turn.py"
 COMMITTER = "engine/committer.py"
 SWEEP = "engine/sweep.py"
 HEARTBEAT = "engine/heartbeat.py"
@@ -76,9 +79,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("a cancel note is never folded", INPUTS, "                    cancelled = True\n", "                    pass\n"),
     _mutant(
         "a note read anew is carried ahead of older ones",
-        LOOP,
-        "            self.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *self.carried[len(older) :])\n",
-        "            self.carried = (fold_notes(fresh, loaded.head.wake_seq), *self.carried)\n",
+        INTAKE,
+        "        leg.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *leg.carried[len(older) :])\n",
+        "        leg.carried = (fold_notes(fresh, loaded.head.wake_seq), *leg.carried)\n",
         "tests/engine/test_cancel_first.py",
     ),
     _mutant(
@@ -115,17 +118,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "tools start before their commit is known",
-        LOOP,
-        "            await self._commit(*gated.opening)\n        self.hold.extend(\n",
-        '            __import__("asyncio").ensure_future(self._commit(*gated.opening))\n'
-        '            await __import__("asyncio").sleep(0)\n        self.hold.extend(\n',
+        TOOL_TURN,
+        "        await leg.commit(*gated.opening)\n    leg.hold.extend(\n",
+        '        __import__("asyncio").ensure_future(leg.commit(*gated.opening))\n'
+        '        await __import__("asyncio").sleep(0)\n    leg.hold.extend(\n',
     ),
     _mutant(
         "a model call starts before its commit is known",
-        LOOP,
-        "            await self._commit(*call.opening())\n",
-        '            __import__("asyncio").ensure_future(self._commit(*call.opening()))\n'
-        '            await __import__("asyncio").sleep(0)\n',
+        MODEL_TURN,
+        "        await leg.commit(*call.opening())\n",
+        '        __import__("asyncio").ensure_future(leg.commit(*call.opening()))\n'
+        '        await __import__("asyncio").sleep(0)\n',
     ),
     _mutant(
         "a suspension does not look for inputs",
@@ -206,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "new effects begin under a lease that nobody confirms",
-        LOOP,
+        LEG,
         "        if not self.hold.may_start:\n",
         "        if False:\n",
         "tests/engine/test_suspected_lease.py",

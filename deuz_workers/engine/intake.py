@@ -1,0 +1,99 @@
+"""What came from outside, taken into a leg: notes of the inbox, answers, items whose time has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import replace
+from itertools import takewhile
+
+from deuz_workers.core.events import NotesFolded, Waited
+from deuz_workers.engine.committer import CancelFirst, StepOver
+from deuz_workers.engine.inputs import fold_notes
+from deuz_workers.engine.leg import Leg
+from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
+from deuz_workers.engine.weight import HEAVY_SIZE
+from deuz_workers.errors import StoreUnavailableError
+from deuz_workers.ports.definition import NO_TOOLS, AgentDefinition
+from deuz_workers.ports.store import Loaded
+
+log = logging.getLogger(__name__)
+
+AGAIN_MS = 200
+"""Between two looks at a store that is away."""
+
+
+async def take_in(leg: Leg) -> None:
+    """Carry the inputs that were loaded, and the answers of a suspension whose every item was answered."""
+    envelope = leg.committer.run.envelope
+    if not envelope.is_final and leg.head.wake_seq > envelope.seen_seq:
+        leg.carry(fold_notes(leg.notes, leg.head.wake_seq))
+    if envelope.status == "suspended" and leg.items and all(item.answer is not None for item in leg.items):
+        tools = leg.definition.tools if isinstance(leg.definition, AgentDefinition) else NO_TOOLS
+        given = (leg.items, leg.run, tools, leg.gear.signer)
+        heavy = sum(len(item.answer or "") for item in leg.items) > HEAVY_SIZE
+        leg.carry(*(await asyncio.to_thread(take_answers, *given) if heavy else take_answers(*given)))
+
+
+async def close_expired(leg: Leg) -> bool:
+    """Answer the items whose time has passed, as anybody would from outside; True: the run goes on from there."""
+    envelope = leg.committer.run.envelope
+    answers = expired_answers(leg.items) if envelope.status == "suspended" else ()
+    if not answers or leg.head.is_to_end:
+        return False
+    answered = await leg.gear.store.answer_items(envelope.scope, envelope.run_id, answers)
+    log.info("items_expired run=%s items=%d", envelope.run_id, len(answers))
+    if answered is None or not answered.stored:
+        raise StepOver("its expired items were answered meanwhile")
+    if answered.swarm_rid is not None:
+        leg.bells.extend(await leg.gear.store.fill_slots(answered.swarm_rid))
+    if answered.bell is not None:
+        leg.bells.append(answered.bell)
+    if answered.open_items:
+        with contextlib.suppress(CancelFirst):  # whoever cancelled has rung for the run
+            await leg.commit(Waited(next_expiry_ms(leg.items)))
+    return True
+
+
+def judge_old_receipts(leg: Leg) -> None:
+    """A receipt that records whether its tool is idempotent decides alone; one without the field is judged by the tool
+    that is registered now (IDM-004)."""
+    if not isinstance(leg.definition, AgentDefinition):
+        return
+    run, tools = leg.committer.run, leg.definition.tools
+    unmarked = [receipt for receipt in run.interrupted if receipt.idempotent is None and receipt.tool in tools]
+    allowed = frozenset(receipt.call_id for receipt in unmarked if tools[receipt.tool].replay == "idempotent")
+    if allowed:
+        leg.committer.run = replace(run, retry_call_ids=run.retry_call_ids | allowed)
+
+
+async def fold_inbox(leg: Leg) -> None:
+    """Read the inbox and carry what it says, behind older notes and ahead of everything else that is carried."""
+    leg.stop.cancel_noticed()
+    envelope = leg.run.envelope
+    loaded = await load_again(leg)
+    if loaded is None:
+        raise StepOver("the run is gone")
+    leg.head = loaded.head
+    fresh = tuple(note for note in loaded.notes if note.seq > envelope.seen_seq)
+    if loaded.head.wake_seq > envelope.seen_seq:
+        # Ahead of older ones, these would set back what the run has seen, and the cancel would be unseen for ever.
+        older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), leg.carried))
+        leg.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *leg.carried[len(older) :])
+
+
+async def load_again(leg: Leg) -> Loaded | None:
+    """The run with its newest notes. In the middle of a step this waits for a store that is away as long as a commit does:
+    given up here, what the step began would be found by the next one as if this process had died."""
+    gear, envelope = leg.gear, leg.run.envelope
+    until_ms = gear.clock.monotonic_ms() + gear.settings.outcome_patience_ms
+    while True:
+        try:
+            return await gear.store.load(envelope.scope, envelope.run_id, gear.known(leg.committer.run))
+        except StoreUnavailableError:
+            if not leg.committer.stored.is_mid_step or gear.clock.monotonic_ms() >= until_ms:
+                raise
+        if leg.stop.is_lost:
+            raise StepOver("the lease is gone")
+        await gear.clock.sleep_ms(AGAIN_MS)

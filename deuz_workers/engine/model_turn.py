@@ -1,0 +1,86 @@
+"""The model's part of a turn: its call, the judgement of a final answer, and what guardrails make of both ends."""
+
+from __future__ import annotations
+
+from deuz_workers.core.effects import CallModel
+from deuz_workers.core.events import (
+    Event,
+    Finished,
+    ModelCallAbandoned,
+    TurnAnswered,
+)
+from deuz_workers.core.render import render
+from deuz_workers.core.run import Run
+from deuz_workers.engine.answer import judge
+from deuz_workers.engine.committer import BudgetRefused, StepOver
+from deuz_workers.engine.hooked import asked_before_call, guarded_ending, guarded_turn, prepared_call
+from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
+from deuz_workers.engine.model_call import ModelCall
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.guard import StepPlan
+
+
+async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
+    assert isinstance(leg.definition, AgentDefinition)
+    leg.check_may_start()
+    plan = StepPlan()
+    if asked := asked_before_call(leg.definition):
+        prepared = await prepared_call(await leg.guards(leg.definition, asked), leg.run, effect.step)
+        leg.carry(*prepared.events)
+        if prepared.ending is not None:
+            await leg.commit(prepared.ending)
+            return "ended"
+        plan, run = prepared.plan, leg.run
+    call = ModelCall(leg.gear, leg.definition, run, effect, leg.bindings, plan)
+    try:
+        await leg.commit(*call.opening())
+    except BudgetRefused as refused:
+        await leg.commit(call.refused(refused.refusal))
+        return "ended"
+    leg.hold.extend(call.limits.model_timeout_ms + MARGIN_MS, "model")
+    event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
+    if event is not None:
+        leg.carry(event)
+        return None
+    if leg.stop.is_lost:
+        raise StepOver("the lease is gone")
+    leg.carry(ModelCallAbandoned())
+    if leg.stop.is_cancelled:
+        return None
+    await leg.commit()
+    return "drained"
+
+
+async def check_output(leg: Leg, text: str) -> LoopEnd | None:
+    assert isinstance(leg.definition, AgentDefinition)
+    assert leg.definition.output is not None
+    leg.check_may_start()
+    hooks = leg.hooks()
+    await leg.about_to_ask(hooks.limit_ms, "output")
+    judged = await judge(leg.definition.output, text, hooks)
+    events = await run_end(leg, judged, leg.run) if isinstance(judged, Finished) else (judged,)
+    await leg.commit(*events)
+    return "ended" if leg.committer.run.envelope.is_final else "turn"
+
+
+async def turn_end(leg: Leg, run: Run) -> tuple[Event, ...]:
+    agent, answered = leg.definition, answered_turn(run)
+    if not isinstance(agent, AgentDefinition) or not agent.guardrails.on_tool_result:
+        return (answered,)
+    asked = len(agent.guardrails.on_tool_result) * len(run.open_calls)
+    return await guarded_turn(await leg.guards(agent, asked), run, answered)
+
+
+async def run_end(leg: Leg, ending: Finished, run: Run) -> tuple[Event, ...]:
+    agent = leg.definition
+    if ending.status != "completed" or not isinstance(agent, AgentDefinition) or not agent.guardrails.on_output:
+        return (ending,)
+    return await guarded_ending(await leg.guards(agent, len(agent.guardrails.on_output) + 1), run, ending)
+
+
+def answered_turn(run: Run) -> TurnAnswered:
+    """The event that ends a turn: plain renderings of the raw values that no projection replaced."""
+    receipts = (run.receipts[call.call_id] for call in run.open_calls)
+    return TurnAnswered(
+        {receipt.call_id: render(receipt.value) for receipt in receipts if receipt.error is None and receipt.text is None}
+    )

@@ -1,0 +1,55 @@
+"""The tools' part of a turn: asked for where they are gated, else begun and awaited together."""
+
+from __future__ import annotations
+
+from deuz_workers.core.effects import PlannedCall, RunCalls
+from deuz_workers.core.events import Suspended
+from deuz_workers.core.run import Run
+from deuz_workers.engine.calls import Calls
+from deuz_workers.engine.contexts import Contexts
+from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
+from deuz_workers.engine.guards import Guards
+from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
+from deuz_workers.engine.reducing import reduce
+from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
+
+
+async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
+    leg.check_may_start()
+    if isinstance(leg.definition, ReducerDefinition):
+        await reduce(leg, leg.definition)
+        return None
+    assert leg.definition is not None
+    asking_ms = predicates_ms(effect, leg.definition, run)
+    if asking_ms:
+        await leg.about_to_ask(asking_ms, "approvals")
+    given = await leg.run_context(leg.definition)
+    guards = Guards(leg.definition, leg.hooks(), given.runtime)
+    contexts = Contexts(leg.head, leg.definition, given, leg.hooks(), leg.stop, effect.step, guards)
+    gated = await gate(effect, leg.definition, run, contexts)
+    if leg.ending_by_time(leg.run):
+        return None  # its time passed while user code was asked, so nothing begins
+    if gated.items:
+        await leg.commit(*gated.fired, Suspended(gated.items, gated.item_call_ids))
+        return "suspended"
+    if not gated.running:
+        leg.carry(*gated.opening)
+        return None
+    if leg.carried or gated.opening:
+        await leg.commit(*gated.opening)
+    leg.hold.extend(
+        max(longest_ms(leg, planned) for planned in gated.running) + MARGIN_MS,
+        ",".join(planned.call.name for planned in gated.running),
+    )
+    calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts)
+    leg.carry(*await calls.run(gated.running))
+    return None
+
+
+def longest_ms(leg: Leg, planned: PlannedCall) -> int:
+    """Of what is called, the tool and what makes its text."""
+    tool = leg.definition.tools.get(planned.call.name) if isinstance(leg.definition, AgentDefinition) else None
+    if tool is None:
+        return leg.committer.run.envelope.limits.tool_timeout_ms
+    calls = (planned.action != "project") + tool.has_projection
+    return limit_ms(tool, leg.committer.run) * calls
