@@ -78,6 +78,10 @@ class Leg:
         """
         if self.carried and self.run.envelope.status != "queued":
             await self.commit()
+        self.hold_for(limit_ms, label)
+
+    def hold_for(self, limit_ms: int, label: str) -> None:
+        """Vouch for the lease while something runs that may take `limit_ms`, and its outcome is saved."""
         self.hold.extend(limit_ms + MARGIN_MS, label)
 
     def check_may_start(self) -> None:

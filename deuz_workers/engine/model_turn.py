@@ -14,7 +14,7 @@ from deuz_workers.core.run import Run
 from deuz_workers.engine.answer import judge
 from deuz_workers.engine.committer import BudgetRefused, StepOver
 from deuz_workers.engine.hooked import asked_before_call, guarded_ending, guarded_turn, prepared_call
-from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
+from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
@@ -37,7 +37,7 @@ async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
     except BudgetRefused as refused:
         await leg.commit(call.refused(refused.refusal))
         return "ended"
-    leg.hold.extend(call.limits.model_timeout_ms + MARGIN_MS, "model")
+    leg.hold_for(call.limits.model_timeout_ms, "model")
     event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
     if event is not None:
         leg.carry(event)

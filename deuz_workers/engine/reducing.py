@@ -8,7 +8,7 @@ from deuz_workers.core.decide import REDUCE
 from deuz_workers.core.events import CallExecuted, CallFailed, CallStarted
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.engine.inputs import reducer_inputs
-from deuz_workers.engine.leg import MARGIN_MS, Leg
+from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
 from deuz_workers.errors import CodecError, DeadlinePassed
 from deuz_workers.ports.definition import ReducerContext, ReducerDefinition
@@ -20,7 +20,7 @@ async def reduce(leg: Leg, reducer: ReducerDefinition) -> None:
     assert leg.head.task_id is not None
     results = await reducer_inputs(leg.gear.store, leg.head.swarm_rid, leg.head.task_id)
     await leg.commit(CallStarted(REDUCE, reducer.name, reducer.replay_safe))
-    leg.hold.extend(reducer.timeout_ms + MARGIN_MS, reducer.name)
+    leg.hold_for(reducer.timeout_ms, reducer.name)
     signal = leg.stop.signal()
     context = ReducerContext(leg.head.scope, leg.head.run_id, leg.head.task_id, signal)
 

@@ -9,7 +9,7 @@ from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.contexts import Contexts
 from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.guards import Guards
-from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
+from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.reducing import reduce
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
@@ -37,8 +37,8 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         return None
     if leg.carried or gated.opening:
         await leg.commit(*gated.opening)
-    leg.hold.extend(
-        max(longest_ms(leg, planned) for planned in gated.running) + MARGIN_MS,
+    leg.hold_for(
+        max(longest_ms(leg, planned) for planned in gated.running),
         ",".join(planned.call.name for planned in gated.running),
     )
     calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.deuz import Deuz
-from deuz_workers.engine import loop
+from deuz_workers.engine import leg
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.tools.decorator import tool
 from tests.workers.agents import TRACES, held, trace
 
-loop.MARGIN_MS = 300
+leg.MARGIN_MS = 300
 
 
 @tool(name="stick", replay="idempotent", timeout_ms=500)

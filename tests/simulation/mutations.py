@@ -119,9 +119,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "tools start before their commit is known",
         TOOL_TURN,
-        "        await leg.commit(*gated.opening)\n    leg.hold.extend(\n",
+        "        await leg.commit(*gated.opening)\n    leg.hold_for(\n",
         '        __import__("asyncio").ensure_future(leg.commit(*gated.opening))\n'
-        '        await __import__("asyncio").sleep(0)\n    leg.hold.extend(\n',
+        '        await __import__("asyncio").sleep(0)\n    leg.hold_for(\n',
     ),
     _mutant(
         "a model call starts before its commit is known",
