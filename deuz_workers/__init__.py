@@ -71,6 +71,7 @@ from deuz_workers.errors import (
 
 if TYPE_CHECKING:
     from deuz_workers.app.agent import Agent
+    from deuz_workers.app.agent_stream import AgentStream
     from deuz_workers.app.async_handle import AsyncHandle
     from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
     from deuz_workers.app.deuz import Deuz
@@ -81,6 +82,25 @@ if TYPE_CHECKING:
     from deuz_workers.app.results import AgentResult
     from deuz_workers.app.run_agent import resume_agent, resume_agent_sync, run_agent, run_agent_sync
     from deuz_workers.app.settings import Settings
+    from deuz_workers.app.stream import Stream
+    from deuz_workers.app.stream_agent import (
+        resume_stream_agent,
+        resume_stream_agent_sync,
+        stream_agent,
+        stream_agent_sync,
+    )
+    from deuz_workers.app.stream_events import (
+        Discard,
+        Missed,
+        OutputDraft,
+        OutputElement,
+        PartEvent,
+        PhaseEvent,
+        ResultEvent,
+        TextDelta,
+        ToolOutput,
+        WarningPart,
+    )
     from deuz_workers.app.swarm import Swarm, Task
     from deuz_workers.app.swarm_result import SwarmResult
     from deuz_workers.core.approval import Approval
@@ -112,6 +132,7 @@ __all__ = [
     "Agent",
     "AgentResult",
     "AgentRunLeaseError",
+    "AgentStream",
     "AnswerConflictError",
     "AnswerRefusedError",
     "Approval",
@@ -126,6 +147,7 @@ __all__ = [
     "DeadlinePassed",
     "Deuz",
     "DeuzError",
+    "Discard",
     "EnqueueRefusedError",
     "ExecutionPolicyError",
     "GuardContext",
@@ -140,6 +162,7 @@ __all__ = [
     "LoopDiedError",
     "Message",
     "MigrationMissingError",
+    "Missed",
     "MockModel",
     "ModelAuthenticationError",
     "ModelError",
@@ -149,13 +172,18 @@ __all__ = [
     "ModelTimeoutError",
     "ModelUnavailableError",
     "Output",
+    "OutputDraft",
+    "OutputElement",
     "OutputError",
+    "PartEvent",
     "PendingApproval",
     "PendingClientCall",
+    "PhaseEvent",
     "Price",
     "ProducerKey",
     "Reducer",
     "ReducerContext",
+    "ResultEvent",
     "ResultTimeoutError",
     "RevisionConflictError",
     "Rewrite",
@@ -174,6 +202,7 @@ __all__ = [
     "StepPlan",
     "StoreError",
     "StoreUnavailableError",
+    "Stream",
     "Swarm",
     "SwarmConflictError",
     "SwarmDefinitionError",
@@ -181,25 +210,32 @@ __all__ = [
     "SwarmResult",
     "SwarmTaskTimeout",
     "Task",
+    "TextDelta",
     "TextPart",
     "ToolArgumentsError",
     "ToolCallRequest",
     "ToolContext",
     "ToolContextError",
     "ToolError",
+    "ToolOutput",
     "ToolResultError",
     "UnknownAgentError",
     "UnknownToolError",
     "UnsupportedPoolError",
     "Usage",
+    "WarningPart",
     "client_tool",
     "cost_above",
     "reducer",
     "resume_agent",
     "resume_agent_sync",
+    "resume_stream_agent",
+    "resume_stream_agent_sync",
     "run_agent",
     "run_agent_sync",
     "sign_order",
+    "stream_agent",
+    "stream_agent_sync",
     "tokens_above",
     "tool",
     "tool_from_schema",
@@ -207,6 +243,7 @@ __all__ = [
 
 _HOMES = {
     "app.agent": ("Agent",),
+    "app.agent_stream": ("AgentStream",),
     "app.async_handle": ("AsyncHandle",),
     "app.async_swarm_handle": ("AsyncSwarmHandle",),
     "app.deuz": ("Deuz",),
@@ -217,6 +254,20 @@ _HOMES = {
     "app.results": ("AgentResult",),
     "app.run_agent": ("resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
     "app.settings": ("Settings",),
+    "app.stream": ("Stream",),
+    "app.stream_agent": ("resume_stream_agent", "resume_stream_agent_sync", "stream_agent", "stream_agent_sync"),
+    "app.stream_events": (
+        "Discard",
+        "Missed",
+        "OutputDraft",
+        "OutputElement",
+        "PartEvent",
+        "PhaseEvent",
+        "ResultEvent",
+        "TextDelta",
+        "ToolOutput",
+        "WarningPart",
+    ),
     "app.swarm": ("Swarm", "Task"),
     "app.swarm_result": ("SwarmResult",),
     "core.approval": ("Approval",),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
+from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, Answers, ClientResults, Verdicts
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
@@ -15,6 +16,7 @@ from deuz_workers.app.embedded import IN_PROCESS_QUEUE, drive_swarm, driver, res
 from deuz_workers.app.names import check_id
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
 from deuz_workers.app.results import AgentResult
+from deuz_workers.app.stream_sources import EmbeddedSource, Named
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import Bell
@@ -186,19 +188,39 @@ class AsyncClient:
 
         See `run_agent`. Workers leave such a run alone unless they take from the queue `in-process`.
         """
-        on_conflict = on_conflict or ("return" if idempotency_key else "reject")
-        options = Options(
-            run_id,
-            idempotency_key,
-            scope,
-            deadline=deadline,
-            tags=tags,
-            queue=IN_PROCESS_QUEUE,
-            budget=budget,
-            on_conflict=on_conflict,
-        )
+        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict)
         asked = self._asked(agent, prompt, messages, options)
         return await run_embedded(self._app, asked, options, given_context(tools_context, runtime_context))
+
+    def stream_embedded(
+        self,
+        agent: str | Agent,
+        prompt: Content | None = None,
+        *,
+        messages: Iterable[GivenMessage] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        budget: Budget | None = None,
+        on_conflict: OnConflict | None = None,
+        tools_context: Mapping[str, Any] | None = None,
+        runtime_context: Any = None,
+        owned: bool = False,
+    ) -> AgentStream:
+        """The run that `run_embedded` would make, as a stream; nothing is started or written yet. See `stream_agent`.
+
+        `owned`: the application is closed when the stream ends.
+        """
+        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict)
+        asked = self._asked(agent, prompt, messages, options)
+        context = given_context(tools_context, runtime_context)
+
+        async def work(named: Named) -> AgentResult[Any]:
+            return await run_embedded(self._app, asked, options, context, named)
+
+        return AgentStream(EmbeddedSource(self._app, scope, asked.run_id, asked.agent, work, owned=owned))
 
     async def resume_embedded(
         self,
@@ -216,6 +238,30 @@ class AsyncClient:
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
         return await resume_embedded(self._app, scope, run_id, answers, context)
+
+    def resume_stream_embedded(
+        self,
+        agent: str | Agent,
+        run_id: str,
+        *,
+        scope: str = "default",
+        approvals: Verdicts = NO_VERDICTS,
+        client_tool_results: ClientResults = NO_RESULTS,
+        retry_tool_call_ids: Iterable[str] = (),
+        reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+        tools_context: Mapping[str, Any] | None = None,
+        runtime_context: Any = None,
+        owned: bool = False,
+    ) -> AgentStream:
+        """The next leg of a stored run of `agent`, as a stream; nothing is started yet. See `resume_stream_agent`."""
+        answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
+        context = given_context(tools_context, runtime_context)
+        name = agent if isinstance(agent, str) else agent.name
+
+        async def work(_: Named) -> AgentResult[Any]:
+            return await resume_embedded(self._app, scope, run_id, answers, context)
+
+        return AgentStream(EmbeddedSource(self._app, scope, run_id, name, work, owned=owned))
 
     async def limit_key(self, key: str, slots: int, *, scope: str = "default") -> None:
         """So many runs of the scope that name this concurrency key run at a time; 0 stops them. Those that run go on.
@@ -266,6 +312,27 @@ class AsyncClient:
         elif created.created and may_ring:
             await self._app.doorbell.ring_here([bell_of(asked)])
         return self.handle(created.run_id, created.scope)
+
+
+def _embedded_options(
+    run_id: str | None,
+    idempotency_key: str | None,
+    scope: str,
+    deadline: Moment | None,
+    tags: Mapping[str, str],
+    budget: Budget | None,
+    on_conflict: OnConflict | None,
+) -> Options:
+    return Options(
+        run_id,
+        idempotency_key,
+        scope,
+        deadline=deadline,
+        tags=tags,
+        queue=IN_PROCESS_QUEUE,
+        budget=budget,
+        on_conflict=on_conflict or ("return" if idempotency_key else "reject"),
+    )
 
 
 def bell_of(run: NewRun) -> Bell:

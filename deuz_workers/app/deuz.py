@@ -15,6 +15,7 @@ from deuz_workers.app.connections import leases_of, marks_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
+from deuz_workers.app.live_channel import LiveChannel
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.reducer import Reducer
@@ -221,6 +222,11 @@ class Deuz:
     def doorbell(self) -> AppDoorbell:
         """Rings the drivers in this process and the workers of this application; usable from any loop."""
         return AppDoorbell(bell_of(self.settings.broker, self.ids, marks_of(self.settings, "bell"), self.settings.least_window))
+
+    @cached_property
+    def live(self) -> LiveChannel:
+        """Fragments of answers and what else readers are told while runs go on."""
+        return LiveChannel()
 
     @cached_property
     def signer(self) -> ApprovalSigner | None:

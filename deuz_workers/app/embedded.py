@@ -16,6 +16,7 @@ from deuz_workers.app.order import Options, check_created
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import AgentResult, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
+from deuz_workers.app.stream_sources import Named
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.envelope import decode_envelope
@@ -30,7 +31,7 @@ from deuz_workers.errors import (
     StoreError,
 )
 from deuz_workers.ports.context import RunContext
-from deuz_workers.ports.runtime import LiveSink
+from deuz_workers.ports.live import LiveSink
 from deuz_workers.ports.store import Loaded, NewRun
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ async def driver(
         await runtime.close()
 
 
-async def run_embedded(app: Deuz, asked: NewRun, options: Options, context: RunContext | None = None) -> AgentResult[Any]:
+async def run_embedded(
+    app: Deuz, asked: NewRun, options: Options, context: RunContext | None = None, named: Named | None = None
+) -> AgentResult[Any]:
     """Write the run and drive it until it has something to report; `context` takes the place of what its agent would make.
 
     What the store or another executor refuses is a `failed` result (RES-009, RES-021); everything else is raised.
@@ -89,6 +92,8 @@ async def run_embedded(app: Deuz, asked: NewRun, options: Options, context: RunC
             created = await app.store.create(asked)
             check_created(asked, created, options)
             run_id = created.run_id
+            if named is not None:
+                await named(run_id)
             if context is not None:
                 contexts[scope, run_id] = context
             return await _driven(app, driving, scope, run_id, asked.agent)

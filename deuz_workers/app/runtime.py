@@ -16,7 +16,8 @@ from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.builds import Builds, NoBuilds
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.leases import LeaseProvider
-from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink
+from deuz_workers.ports.live import LiveSink
+from deuz_workers.ports.runtime import Clock, Doorbell, Ids
 from deuz_workers.ports.store import RunStore
 from deuz_workers.tools.threads import THREADS
 
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
 
 
 NO_CONTEXTS: Mapping[tuple[str, str], RunContext] = {}
-
-
-class Silence:
-    """A `LiveSink` that nobody listens to."""
-
-    def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:
-        """Dropped."""
 
 
 class Runtime:
@@ -67,7 +61,7 @@ class Runtime:
             clock=clock,
             ids=ids or app.ids,
             prices=app.prices,
-            sink=sink or Silence(),
+            sink=sink or app.live.sink,
             threads=THREADS,
             signer=app.signer,
             settings=settings,

@@ -58,9 +58,9 @@ class Committer:
         ids: Ids,
         patience_ms: int,
         may_write: Callable[[], bool],
-        on_applied: Callable[[int], None],
+        on_applied: Callable[[Run, int], None],
     ) -> None:
-        """`on_applied` is called with every revision that is known to be saved."""
+        """`on_applied` is called with every revision that is known to be saved, and the run with what it saved as unsaved."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -116,7 +116,7 @@ class Committer:
                 case Applied():
                     self._saved, self.stored = covered, after
                     self.applied.append(outcome)
-                    self._on_applied(outcome.revision)
+                    self._on_applied(snapshot, outcome.revision)
                 case RevisionConflict(revision):
                     raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True, stored=revision)
                 case CancelPending() | BudgetExceeded():

@@ -15,7 +15,7 @@ from deuz_workers.core.failure import place_of
 from deuz_workers.core.history import History
 from deuz_workers.core.lost_commits import WENT_BACKWARDS, revision_after
 from deuz_workers.core.names import run_lease_key
-from deuz_workers.core.run import read_run
+from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspicious, quarantine_queue
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
@@ -25,6 +25,7 @@ from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.loop import advance
 from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.telling import tell_commit
 from deuz_workers.engine.user_code import is_end_of
 from deuz_workers.errors import (
     AgentRunLeaseError,
@@ -269,8 +270,13 @@ class Engine:
             definition = None
         if definition is None and head.kind != "swarm" and not head.is_to_end:
             return await self._pass_on(head, "other_build", member(head.agent, run.envelope.binding), attempts, bells)
+
+        def applied(as_saved: Run, revision: int) -> None:
+            hold.saw(revision)
+            tell_commit(gear.sink, as_saved, revision)
+
         committer = Committer(
-            gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost", hold.saw
+            gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost", applied
         )
         leg = Leg(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
         end: StepEnd = "over"

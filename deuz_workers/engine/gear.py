@@ -14,7 +14,8 @@ from deuz_workers.ports.builds import Builds, NoBuilds
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
-from deuz_workers.ports.runtime import Clock, Doorbell, Ids, LiveSink, Prices, Threads
+from deuz_workers.ports.live import LiveSink
+from deuz_workers.ports.runtime import Clock, Doorbell, Ids, Prices, Threads
 from deuz_workers.ports.store import Known, RunStore
 
 

@@ -21,11 +21,13 @@ from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.reply_check import asked_wait_ms, check_reply, failure_record, known_cost, stored_reply
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.telling import Telling
 from deuz_workers.engine.user_code import Broken, apart
 from deuz_workers.engine.weight import HEAVY_SIZE, message_size
 from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
+from deuz_workers.ports.live import Silence
 from deuz_workers.ports.model import Model, ModelRequest, OutputFormat, ToolChoice, ToolSpec
 from deuz_workers.ports.output import OutputType
 
@@ -102,14 +104,14 @@ class ModelCall:
             attempt=self.effect.attempt,
         )
 
-        def on_text(text: str) -> None:
-            self.gear.sink.text(envelope.scope, envelope.run_id, self.effect.step, revision, text)
-
+        # What a guardrail may still suppress or replace is shown to nobody before it has been asked.
+        sink = Silence() if self.agent.guardrails.on_output else self.gear.sink
+        telling = Telling(sink, envelope.scope, envelope.run_id, self.effect.step, revision)
         limit = asyncio.timeout(limit_ms / 1000)
         try:
             async with limit:
                 with stop.may_end(limit):
-                    reply = await apart(lambda: self.model.call(request, on_text))
+                    reply = await apart(lambda: self.model.call(request, telling))
         except TimeoutError:
             event: Event = self._failed(ModelTimeoutError(f"the model call took longer than {limit_ms} ms"))
         except Broken as broken:  # a model is user code too: whatever it raises ends the call, not the worker
@@ -118,6 +120,8 @@ class ModelCall:
             event = self._failed(error if isinstance(error, ModelError) else ModelResponseError(client, code="model_client"))
         else:
             event = await self._replied(reply)
+            if isinstance(event, ModelReplied) and not telling.has_told:
+                telling(event.message.text)
         return None if limit.expired() and stop.model_must_end else event
 
     @property

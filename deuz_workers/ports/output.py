@@ -33,6 +33,18 @@ class OutputType(Protocol):
         """What a resume must match."""
         ...
 
+    @property
+    def wrapper(self) -> str | None:
+        """The only property of `schema`, where the output is no object and stands in one; else None."""
+        ...
+
+    def element(self, value: object) -> object:
+        """An element of an output that is a list, as readers are shown it while the rest is being written.
+
+        Raises whatever says that it does not fit. That one passes says nothing about the whole.
+        """
+        ...
+
     def accept(self, text: str) -> object:
         """The output that the text stands for.
 

@@ -1,4 +1,4 @@
-"""What an engine is given instead of reaching for it: clock, ids, doorbell, live deltas, prices, threads."""
+"""What an engine is given instead of reaching for it: clock, ids, doorbell, prices, threads."""
 
 from __future__ import annotations
 
@@ -47,12 +47,6 @@ class Doorbell(Protocol):
 
     async def has_room(self, queue: str) -> bool:
         """The queue holds fewer doorbells than its window, so whoever makes a run rings for it."""
-        ...
-
-
-class LiveSink(Protocol):
-    def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:
-        """A fragment of the answer that the model is writing; `epoch` is the revision whose commit started the call."""
         ...
 
 

@@ -29,6 +29,7 @@ from deuz_workers.errors import SimulatedDeath
 from deuz_workers.leases.sqlite import SqliteLeases
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.live import Silence
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest, OnText
 from deuz_workers.ports.store import NewRun, When
 from deuz_workers.ports.tool import Tool, ToolContext
@@ -184,7 +185,7 @@ class Process:
             clock=simulation.clock,
             ids=simulation.ids,
             prices=_Nobody(),
-            sink=_Nobody(),
+            sink=Silence(),
             threads=THREADS,
             settings=simulation.settings,
         )
@@ -298,7 +299,7 @@ class _MortalTool:
 
 
 class _Nobody:
-    """Doorbell, prices and sink of a simulation: nobody listens."""
+    """Doorbell and prices of a simulation: nobody listens."""
 
     async def ring(self, bells: Sequence[Bell]) -> None:
         return None
@@ -310,7 +311,4 @@ class _Nobody:
         return True
 
     def cost_micros(self, model: str, usage: Usage) -> int | None:
-        return None
-
-    def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:
         return None

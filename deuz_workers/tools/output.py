@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, NoReturn, cast, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -34,6 +34,7 @@ class Output:
         schema: Any,
         *,
         validate: Callable[[Any], Any] | None = None,
+        element: Callable[[Any], Any] | None = None,
         mode: OutputMode | None = None,
         name: str = "json_output",
     ) -> None:
@@ -42,6 +43,8 @@ class Output:
             schema: a type, or a JSON Schema, which needs `validate`: it says what is seen, not what is true.
             validate: takes the typed or parsed answer, returns the one that is accepted (None keeps it), raises to reject it;
                 the model reads the message and answers again. It may run twice for one answer: keep it free of effects.
+            element: takes one element of an answer that is a list, while the rest is being written; returns the one that
+                readers of a stream are shown (None keeps it), raises to withhold it. It decides nothing about the answer.
             mode: `json` asks for the format in the request, `tool` by one forced tool. None: as the model is known to do it.
             name: of the format and of that tool.
 
@@ -53,10 +56,14 @@ class Output:
             raise ConfigurationError(f"the mode of output {name!r} is 'json' or 'tool', not {mode!r}")
         if validate is not None and (not callable(validate) or inspect.iscoroutinefunction(validate)):
             raise ConfigurationError(f"output {name!r}: validate is a plain function of the answer")
+        if element is not None and (not callable(element) or inspect.iscoroutinefunction(element)):
+            raise ConfigurationError(f"output {name!r}: element is a plain function of one element")
         self.name = name
         self.mode: OutputMode | None = mode
         self._validate = validate
+        self._validate_element = element
         self._adapter: TypeAdapter[Any] | None = None
+        self._element_adapter: TypeAdapter[Any] | None = None
         if isinstance(schema, Mapping):
             if validate is None:
                 raise ConfigurationError(
@@ -65,6 +72,7 @@ class Output:
             found = dict(cast(Mapping[str, Any], schema))
         else:
             self._adapter, found = _typed(name, schema)
+            self._element_adapter = _element_adapter(schema)
         self._is_wrapped = found.get("type") != "object"
         self.schema: JsonSchema = _wrapped(found) if self._is_wrapped else found
         self._validator = compile_schema(self.schema, f"output {name!r}: the schema")
@@ -72,6 +80,22 @@ class Output:
     @property
     def record(self) -> Mapping[str, object]:
         return {"name": self.name, "mode": self.mode, "schema": self.schema}
+
+    @property
+    def wrapper(self) -> str | None:
+        return WRAPPED if self._is_wrapped else None
+
+    def element(self, value: object) -> object:
+        """Converted to the type of elements, where the schema is a list of a type, then what `element` makes of it.
+
+        Raises: what pydantic or `element` raises.
+        """
+        if self._element_adapter is not None:
+            value = self._element_adapter.validate_json(json.dumps(value))
+        if self._validate_element is not None:
+            shown = self._validate_element(value)
+            value = value if shown is None else shown
+        return value
 
     def accept(self, text: str) -> object:
         """Parsed, checked against the schema, converted to the type, then what `validate` makes of it.
@@ -117,6 +141,14 @@ def _typed(name: str, schema: Any) -> tuple[TypeAdapter[Any], JsonSchema]:
     if set(found) == {"$ref"}:
         found = dict(definitions[found["$ref"].rpartition("/")[2]])
     return adapter, found | ({"$defs": definitions} if definitions else {})
+
+
+def _element_adapter(schema: Any) -> TypeAdapter[Any] | None:
+    """For the elements of `list[T]` and its kind; None for every other type."""
+    arguments = get_args(schema)
+    if get_origin(schema) not in (list, set, frozenset, tuple) or not arguments or arguments[1:] not in ((), (...,)):
+        return None
+    return TypeAdapter(arguments[0])
 
 
 def _wrapped(schema: JsonSchema) -> JsonSchema:

@@ -15,6 +15,7 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import BEATS_PER_TTL, Heartbeat
 from deuz_workers.errors import SimulatedDeath
 from deuz_workers.ports.leases import Lease
+from deuz_workers.ports.live import Silence
 from deuz_workers.testing.virtual.broker import ProcessBell
 from deuz_workers.testing.virtual.faults import Doom
 from deuz_workers.testing.virtual.loop import Lane
@@ -82,7 +83,7 @@ class VirtualProcess:
             clock=world.clock,
             ids=world.ids,
             prices=_Nobody(),
-            sink=_Nobody(),
+            sink=Silence(),
             threads=VirtualThreads(self),
             settings=settings,
             process=self.name,
@@ -232,10 +233,7 @@ class VirtualProcess:
 
 
 class _Nobody:
-    """Prices and sink of a simulation: nobody listens."""
+    """Prices of a simulation: none is known."""
 
     def cost_micros(self, model: str, usage: Usage) -> int | None:
-        return None
-
-    def text(self, scope: str, run_id: str, step: int, epoch: int, text: str) -> None:
         return None

@@ -1,0 +1,98 @@
+"""`stream_agent` and `resume_stream_agent`: `run_agent` and `resume_agent`, read while they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from deuz_workers.app.agent import Agent
+from deuz_workers.app.agent_stream import AgentStream
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, ClientResults, Verdicts
+from deuz_workers.app.conversation import Content, GivenMessage
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
+from deuz_workers.app.run_agent import application_of
+from deuz_workers.app.stream import Stream
+from deuz_workers.core.usage import Budget
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.store import RunStore
+
+
+def stream_agent(
+    agent: Agent,
+    prompt: Content | None = None,
+    *,
+    messages: Iterable[GivenMessage] | None = None,
+    store: str | RunStore | None = None,
+    leases: LeaseProvider | None = None,
+    run_id: str | None = None,
+    idempotency_key: str | None = None,
+    scope: str = "default",
+    deadline: Moment | None = None,
+    tags: Mapping[str, str] = NO_TAGS,
+    budget: Budget | None = None,
+    on_conflict: OnConflict | None = None,
+    tools_context: Mapping[str, Any] | None = None,
+    runtime_context: Any = None,
+) -> AgentStream:
+    """A run of an agent on the loop that reads it. Returns at once; the first access to `result`, step of a view, or `consume`
+    starts it.
+
+    The arguments are those of `run_agent`. What the store or another executor refuses is a `failed` result; raises
+    ConfigurationError at once for what cannot be meant.
+    """
+    app, owned = application_of(agent, store, leases)
+    return app.aio.stream_embedded(
+        agent,
+        prompt,
+        messages=messages,
+        run_id=run_id,
+        idempotency_key=idempotency_key,
+        scope=scope,
+        deadline=deadline,
+        tags=tags,
+        budget=budget,
+        on_conflict=on_conflict,
+        tools_context=tools_context,
+        runtime_context=runtime_context,
+        owned=owned,
+    )
+
+
+def resume_stream_agent(
+    agent: Agent,
+    run_id: str,
+    *,
+    store: str | RunStore,
+    leases: LeaseProvider | None = None,
+    scope: str = "default",
+    approvals: Verdicts = NO_VERDICTS,
+    client_tool_results: ClientResults = NO_RESULTS,
+    retry_tool_call_ids: Iterable[str] = (),
+    reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+    tools_context: Mapping[str, Any] | None = None,
+    runtime_context: Any = None,
+) -> AgentStream:
+    """The next leg of a stored run on the loop that reads it: the views of `stream_agent`, the arguments of `resume_agent`."""
+    app, owned = application_of(agent, store, leases)
+    return app.aio.resume_stream_embedded(
+        agent,
+        run_id,
+        scope=scope,
+        approvals=approvals,
+        client_tool_results=client_tool_results,
+        retry_tool_call_ids=retry_tool_call_ids,
+        reconciled_tool_results=reconciled_tool_results,
+        tools_context=tools_context,
+        runtime_context=runtime_context,
+        owned=owned,
+    )
+
+
+def stream_agent_sync(agent: Agent, prompt: Content | None = None, **options: Any) -> Stream:
+    """`stream_agent` for code without an event loop; the same arguments."""
+    return Stream(stream_agent(agent, prompt, **options))
+
+
+def resume_stream_agent_sync(agent: Agent, run_id: str, **options: Any) -> Stream:
+    """`resume_stream_agent` for code without an event loop; the same arguments."""
+    return Stream(resume_stream_agent(agent, run_id, **options))

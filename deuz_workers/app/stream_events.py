@@ -1,0 +1,133 @@
+"""What the views of a stream show. `type` tells them apart, as does `match`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from deuz_workers.app.results import AgentResult
+
+Phase = Literal["loop", "finalizing"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A fragment of the answer that the model is writing."""
+
+    text: str
+    type: Literal["text-delta"] = "text-delta"
+
+
+@dataclass(frozen=True, slots=True)
+class WarningData:
+    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`."""
+
+    setting: str
+    message: str
+    type: Literal["warning"] = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class WarningPart:
+    """The run was warned of something; the same stands in `result.warnings`."""
+
+    warning: WarningData
+    type: Literal["warning"] = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class PartEvent:
+    """An ordinary part of the stream. `step` is the turn, 0 where the part belongs to none."""
+
+    part: TextDelta | WarningPart
+    step: int = 0
+    type: Literal["part"] = "part"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEvent:
+    """A model call begins. `call_attempt`: which one of its turn; `attempt`: which request for the final answer, 0 before."""
+
+    phase: Phase
+    step: int
+    call_attempt: int
+    attempt: int = 0
+    type: Literal["phase"] = "phase"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """A call of a tool has ended, and that is saved. What the model is shown of it is another matter."""
+
+    tool_call_id: str
+    tool_name: str
+    step: int
+    raw_result: object = None
+    """As the tool returned it, read back from its stored form; None where it failed."""
+    error: str | None = None
+    outcome: str | None = None
+    """How a call ended that did not succeed: `error`, `denied`, `timeout` ..."""
+    type: Literal["tool-output"] = "tool-output"
+
+    @property
+    def is_error(self) -> bool:
+        return self.error is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDraft:
+    """The final answer as far as it is written, as untyped data. Only a completed result vouches for a value."""
+
+    value: object
+    attempt: int
+    """Request for the final answer that it belongs to; a repair is the next one and starts anew."""
+    step: int = 0
+    type: Literal["output-draft"] = "output-draft"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputElement:
+    """An element of a final answer that is a list, once it is written whole and its element type and validator accept it."""
+
+    element: Any
+    index: int
+    """Its place in the answer, from 0."""
+    attempt: int
+    step: int = 0
+    type: Literal["output-element"] = "output-element"
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The attempt at turn `step` that was being shown is void: drop its text, drafts and elements.
+
+    Its call failed and is repeated, its worker died, or what was shown is not what was saved. What follows starts anew.
+    """
+
+    step: int
+    type: Literal["discard"] = "discard"
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Something was not shown to this reader; the stored run has it.
+
+    `late`: the reader came when the run had begun. `slow`: it did not read what waited for it. `dropped`: the executor wrote
+    more than the channel took. `lost`: the channel was away or forgot.
+    """
+
+    reason: Literal["late", "slow", "dropped", "lost"]
+    count: int | None = None
+    """How many; None: nobody knows."""
+    type: Literal["missed"] = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultEvent:
+    """The end of the stream: the same result that awaiting it gives."""
+
+    result: AgentResult[Any]
+    type: Literal["result"] = "result"
+
+
+StreamEvent = PartEvent | PhaseEvent | ToolOutput | OutputDraft | OutputElement | Discard | Missed | ResultEvent

@@ -1,0 +1,124 @@
+"""What readers of a live stream are told while a run goes on: fragments of answers, results of tools, how calls and runs end.
+
+Best effort and never the only copy: everything here stands in the store as well, or is void. `step` is the turn; `epoch` the
+revision of the commit that a part belongs to, so that what a dead attempt wrote is told from what its successor writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
+
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.messages import NOTHING
+from deuz_workers.core.receipts import MISSING, Receipt
+from deuz_workers.core.run import Run
+from deuz_workers.errors import CodecError
+
+LiveKind = Literal["begin", "text", "void", "reply", "tool", "warning", "end", "commit", "dropped", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """One thing that readers are told.
+
+    ==========  ============================================================================================================
+    `begin`     a model call begins: `attempt`, `phase`, `output_attempt`
+    `text`      a fragment of its answer: `text`
+    `void`      the call has no answer; what was shown of this turn is dropped
+    `reply`     the answer is saved: `chars` of text, `finish_reason`
+    `tool`      a call of a tool has ended: `call_id`, `tool`, and `value`, or `error` and `outcome`; `elsewhere` where the
+                value is too large for the stream and stands in its receipt alone
+    `warning`   `setting`, `message`
+    `end`       the run has something to report: `status`
+    `commit`    nothing beyond the commit itself, so that no revision is missing
+    `dropped`   `count` parts did not fit into the writer's buffer
+    `lost`      parts are missing, nobody knows how many
+    ==========  ============================================================================================================
+    """
+
+    kind: LiveKind
+    step: int = 0
+    epoch: int = 0
+    data: Mapping[str, object] = field(default_factory=lambda: NOTHING)
+
+
+def parts_of(run: Run, revision: int) -> Iterator[LivePart]:
+    """What the commit of everything unsaved in `run`, applied as `revision`, tells: one part at least."""
+    told = False
+    for part in _told_by(run, revision):
+        told = True
+        yield part
+    if not told:
+        yield LivePart("commit", run.step, revision)
+
+
+def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
+    envelope = run.envelope
+    for record in run.unsaved.journal:
+        step = cast(int, record.get("step", run.step))
+        match record["type"]:
+            case "model.called":
+                about: dict[str, object] = {"attempt": record.get("attempt"), "phase": envelope.phase}
+                about["output_attempt"] = envelope.checkpoint.output_attempts
+                yield LivePart("begin", step, revision, about)
+            case "model.replied":
+                text = next((message.text for message in reversed(run.unsaved.messages) if message.role == "assistant"), "")
+                about = {"chars": len(text), "finish_reason": record.get("finish_reason")}
+                yield LivePart("reply", step, revision, about)
+            case "model.failed" | "model.abandoned":
+                yield LivePart("void", step, revision)
+            case "tool.executed" | "tool.completed" | "tool.failed" | "tool.rejected":
+                if (ended := _ended_call(run, record)) is not None:
+                    yield LivePart("tool", step, revision, _outcome(ended))
+            case "warning":
+                yield LivePart("warning", step, revision, {"setting": record["setting"], "message": record["message"]})
+            case "run.suspended" | "run.completed" | "run.stopped" | "run.failed":
+                yield LivePart("end", step, revision, {"status": envelope.status})
+            case _:
+                pass
+
+
+def _ended_call(run: Run, record: Mapping[str, object]) -> Receipt | None:
+    """The receipt that the record is about, unless readers were told of its outcome by an earlier commit."""
+    for receipt, stored in run.unsaved.receipts:
+        if receipt.call_id != record.get("call_id") or receipt.step != record.get("step"):
+            continue
+        is_known = stored is not None and (stored.value is not MISSING or stored.stage == receipt.stage)
+        return None if is_known else receipt
+    return None
+
+
+def _outcome(receipt: Receipt) -> Mapping[str, object]:
+    about: dict[str, object] = {"call_id": receipt.call_id, "tool": receipt.tool}
+    if receipt.value is not MISSING:
+        return about | {"value": receipt.value}
+    if receipt.error is not None:
+        return about | {"error": receipt.error, "outcome": receipt.outcome or "error"}
+    return about | {"value": None}
+
+
+def encode_parts(parts: Sequence[LivePart], *, max_value_bytes: int) -> list[str]:
+    """Each part as text. A raw value above `max_value_bytes`, or one that cannot be written, is left to its receipt."""
+    return [_encode(part, max_value_bytes) for part in parts]
+
+
+def _encode(part: LivePart, max_value_bytes: int) -> str:
+    head = [part.kind, part.step, part.epoch]
+    if "value" not in part.data:
+        return encode([*head, dict(part.data)])
+    try:
+        return encode([*head, dict(part.data)], max_bytes=max_value_bytes)
+    except CodecError:
+        rest = {name: value for name, value in part.data.items() if name != "value"}
+        return encode([*head, rest | {"elsewhere": True}])
+
+
+def decode_part(text: str) -> LivePart:
+    """Raises `CodecError` for what `encode_parts` of this build cannot have written."""
+    match decode(text):
+        case [str(kind), int(step), int(epoch), dict(data)] if kind in get_args(LiveKind):
+            return LivePart(cast(LiveKind, kind), step, epoch, cast("dict[str, object]", data))
+        case _:
+            raise CodecError("an entry of a live stream is none of this build's")

@@ -1,0 +1,46 @@
+"""Telling readers what goes on in a run. Whatever happens here, the run goes on as if nobody listened."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from deuz_workers.core.live import LivePart, parts_of
+from deuz_workers.core.run import Run
+from deuz_workers.ports.live import LiveSink
+
+log = logging.getLogger(__name__)
+
+
+def tell_commit(sink: LiveSink, run: Run, revision: int) -> None:
+    """Readers are told what the commit of everything unsaved in `run` says, now that it is applied as `revision`."""
+    scope, run_id = run.envelope.scope, run.envelope.run_id
+    try:
+        if sink.wants(scope, run_id):
+            sink.put(scope, run_id, *parts_of(run, revision))
+    except Exception as error:  # noqa: BLE001 - a defect here must not end a step whose commit is applied
+        log.error("live_failed run=%s error=%s", run_id, type(error).__name__)
+
+
+@dataclass(slots=True)
+class Telling:
+    """The answer that a model is writing in one call, told as it comes. Called from whatever thread the model uses."""
+
+    sink: LiveSink
+    scope: str
+    run_id: str
+    step: int
+    epoch: int
+    """Revision of the commit that allowed the call."""
+    has_told: bool = False
+
+    def __call__(self, text: object) -> None:
+        """A fragment. Never raises, since whatever it raised would be taken for the model's failure."""
+        if not isinstance(text, str) or not text:
+            return
+        self.has_told = True
+        try:
+            if self.sink.wants(self.scope, self.run_id):
+                self.sink.put(self.scope, self.run_id, LivePart("text", self.step, self.epoch, {"text": str.__str__(text)}))
+        except Exception as error:  # noqa: BLE001 - see above
+            log.error("live_failed run=%s error=%s", self.run_id, type(error).__name__)
