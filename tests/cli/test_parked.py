@@ -17,6 +17,10 @@ from deuz_workers.testing.crashing_store import ProcessDied
 from tests.cli.conftest import Deuz
 
 
+LEASE_TTL_MS = 1_000
+"""Whoever takes a run over that died waits as long."""
+
+
 class Bank:
     """An application whose payments are interrupted until it is mended."""
 
@@ -24,7 +28,7 @@ class Bank:
         self.paid: list[str] = []
         self.is_mended = False
         self.model = MockModel([calls(call("pay", to="ann").with_id("a"), call("pay", to="bob").with_id("b")), "done"])
-        self.settings = Settings(database_url=url)
+        self.settings = Settings(database_url=url, lease_ttl_ms=LEASE_TTL_MS)
 
     def app(self) -> Application:
         @tool
