@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +14,20 @@ from deuz_workers import embedded
 from deuz_workers.embedded import EmbeddedPostgres, EmbeddedRedis
 from deuz_workers.errors import ServerUnavailableError
 from tests import servers
+
+FIRST_SEED = "DEUZ_SIMULATION_FIRST"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Simulated schedules have other seeds in every test run; the processes of one run share the first."""
+    os.environ.setdefault(FIRST_SEED, str(secrets.randbelow(10**9)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The seeds of this run, where schedules were among its tests."""
+    reports = [report for found in terminalreporter.stats.values() for report in found if isinstance(report, pytest.TestReport)]
+    if any(report.nodeid.startswith("tests/simulation/") for report in reports):
+        terminalreporter.write_line(f"simulated schedules: {FIRST_SEED}={os.environ[FIRST_SEED]} plays the same ones")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from deuz_workers.core.run import Run
 from deuz_workers.core.unclean_ends import QUARANTINE
+from deuz_workers.testing.conversations import conversation_problems
 from deuz_workers.testing.virtual.world import World
 from tests.outcome import outcome_of
 from tests.simulation.people import SCOPE, People, read
@@ -25,7 +26,13 @@ def form_of(run: Run) -> Mapping[str, object]:
 
 async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: Forms, wrong: list[str]) -> None:
     """Add to `wrong` whatever a schedule that is over must not have come to. `calm`: how its runs end without faults."""
-    wrong += [f"effect {key} started {world.effects.starts[key]} times" for key in world.effects.repeated]
+    for key in sorted(world.effects.unsafe):
+        run_id, _, call_id = key.rsplit("/", 2)
+        if world.effects.starts[key] > 1 + world.witness.allowed(run_id, call_id):
+            wrong.append(f"effect {key} started {world.effects.starts[key]} times")
+    world.audit()
+    if people.crowd is not None:
+        people.crowd.judge(wrong)
     for run_id in made.run_ids:
         await _judge_run(world, people, made, run_id, calm[run_id], wrong)
     if made.swarm is not None:
@@ -49,6 +56,11 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
         return
     run = await read(world, run_id)
     form = form_of(run)
+    ended = world.witness.final.get(head.rid)
+    if ended is not None and ended != (head.status, head.revision):
+        wrong.append(f"{run_id} had ended as {ended}, and is {head.status} at revision {head.revision}")
+    if head.kind == "agent" and run.envelope.reason != "aborted" and run.envelope.status != "failed":
+        wrong += [f"{run_id}: {problem}" for problem in conversation_problems(run.history, is_request=False)]
     rows = await world.store.journal(SCOPE, run_id, 0, 10_000)
     if [row.seq for row in rows] != list(range(1, len(rows) + 1)) or len(rows) != head.journal_seq:
         wrong.append(f"{run_id} has a journal with gaps")
@@ -63,6 +75,8 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
     if not made.answers:
         if (form["status"], (run.envelope.error or {}).get("code")) != ("failed", "deadline_exceeded"):
             wrong.append(f"{run_id} had to fail by its deadline and is {form['status']} {form['error']}")
+        return
+    if made.quarrels:
         return
     if run_id in people.mailed:
         heard = sum(message.text == "by the way" for message in run.history)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import cast
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.async_handle import AsyncHandle
@@ -21,6 +24,8 @@ from deuz_workers.errors import AnswerConflictError, ConfigurationError
 from deuz_workers.ports.store import NewRun, When
 from deuz_workers.store.sqlite_tasks import UNENDED
 from deuz_workers.testing.virtual.world import World
+from tests.simulation.agents import guarded_amount
+from tests.simulation.crowd import Crowd
 from tests.simulation.scenarios import Scenario
 from tests.simulation.tools import value_of
 
@@ -54,7 +59,8 @@ class People:
     def __init__(self, world: World, scenario: Scenario) -> None:
         self._world = world
         self._scenario = scenario
-        self._access = Access(world.store, _OutsideBell(world), world.honest_leases, world.clock)
+        self._access = Access(world.store, _OutsideBell(world), world.honest_leases, world.clock, signer=world.signer)
+        self.crowd = Crowd(world, scenario, self._access.doorbell) if scenario.crowd else None
         self._poll_ms = world.chance.choice(POLLS_MS)
         self.cancelled: set[str] = set()
         """Runs whose cancel was accepted: they have to end as aborted."""
@@ -87,6 +93,7 @@ class People:
                 first,
                 deadline=deadline,
                 budget=order.budget,
+                concurrency_key=order.concurrency_key,
             )
             await world.store.create(run)
             world.names[rid] = (SCOPE, order.run_id)
@@ -101,11 +108,23 @@ class People:
 
     async def attend(self) -> None:
         """Look after every run until all have ended, or only wait for what nobody will do."""
+        loop = self._world.loop
+        crowd = None if self.crowd is None else loop.start(loop.outside, self.crowd.work(), "crowd")
+        try:
+            await self._attend(crowd)
+        finally:
+            if crowd is not None:
+                crowd.cancel()
+
+    async def _attend(self, crowd: asyncio.Task[None] | None) -> None:
         left = list(self._scenario.run_ids)
         while True:
             is_early = self._world.clock.monotonic_ms() < EARLY_MS
             await self._world.clock.sleep_ms(self._world.chance.randint(*self._poll_ms if is_early else LATE_POLL_MS))
             left = [run_id for run_id in left if not await self._look(run_id)]
+            self._world.audit()
+            if crowd is not None and crowd.done():
+                crowd.result()
             if not left and self._world.fate.quiet and not any(process.is_frozen for process in self._world.processes):
                 return
 
@@ -138,7 +157,7 @@ class People:
         elif head.parked is not None:
             self.parks += 1
             await self._find_out(run_id)
-        elif head.status == "suspended" and head.open_items and self._scenario.answers:
+        elif head.status == "suspended" and head.open_items and self._scenario.answers and self.crowd is None:
             await self._answer(run_id)
         return False
 
@@ -205,16 +224,43 @@ class People:
             if key not in effects.values and stops:
                 retry.append(receipt.call_id)
                 continue
-            amount = int(str(next(use.arguments for use in run.open_calls if use.call_id == receipt.call_id)["amount"]))  # type: ignore[index]
+            if key in effects.values and self.crowd is not None and world.chance.random() < 0.2:
+                retry.append(receipt.call_id)  # it has happened, and may happen once more
+                continue
+            amount = _amount_of(run, receipt.call_id)
             effects.values.setdefault(key, value_of(receipt.tool, amount))
             if receipt.tool == "fail":
                 errors[receipt.call_id] = f"ValueError: no {amount}"
             else:
                 outputs[receipt.call_id] = value_of(receipt.tool, amount)
+        if self.crowd is not None and world.chance.random() < 0.3:
+            await self._find_out_wrongly(run_id, outputs)
         try:
             await self.handle(run_id).reconcile(outputs, errors=errors, retry=retry)
         except ConfigurationError as error:
             self._world.complain(f"{run_id} is parked and cannot be reconciled: {error}")
+
+    async def _find_out_wrongly(self, run_id: str, outputs: dict[str, object]) -> None:
+        """A word about a call that was never interrupted, or about only some that were, changes nothing."""
+        before = await self._world.store.head(SCOPE, run_id)
+        for said in ({**outputs, "never": 1}, dict(list(outputs.items())[1:])):
+            if said == outputs:
+                continue
+            with contextlib.suppress(ConfigurationError):
+                await self.handle(run_id).reconcile(said)
+                self._world.complain(f"{run_id} was told {sorted(said)} of {sorted(outputs)}, and took it")
+        if before != await self._world.store.head(SCOPE, run_id):
+            self._world.complain(f"{run_id} was changed by a wrong word about its effects")
+
+
+def _amount_of(run: Run, call_id: str) -> int:
+    """What an open call begins with: what people made of it, else what guardrails did, else what the model said."""
+    edited = run.envelope.verdicts.get(call_id, {}).get("arguments")
+    if isinstance(edited, Mapping):
+        return int(str(cast("Mapping[str, object]", edited)["amount"]))
+    asked = next(use.arguments for use in run.open_calls if use.call_id == call_id)
+    assert asked is not None
+    return guarded_amount(run.envelope.agent, int(str(asked["amount"])))
 
 
 async def read(world: World, run_id: str) -> Run:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from deuz_workers.testing.virtual.faults import Faults
 from deuz_workers.testing.virtual.process import Role
-from tests.simulation.scenarios import KINDS, VARIANTS, scenario
+from tests.simulation.scenarios import ENGINE, SMALL, VARIANTS, scenario
 
 QUARANTINE = Role("default.quarantine", 1)
 POOLS = (
@@ -55,14 +55,33 @@ PROFILES: Mapping[str, int] = {
     "everything": 3,
 }
 """Kinds of faults, and how often each is drawn."""
+HARD_PROFILES: Mapping[str, int] = {
+    "lossy store": 2,
+    "flushes": 1,
+    "bad bells": 2,
+    "deaths": 6,
+    "freezes": 2,
+    "lies": 3,
+    "everything": 4,
+}
+"""Of schedules with random agents."""
+SHARE_OF_AGENTS = 0.4
+"""Of schedules with random agents; the others have scenarios of one kind each."""
+AGENTS, BLOCK = 24, 400
+"""So many scenarios with random agents among so many seeds in a row: each is played without faults too, once a process."""
 
 
 def plan_of(seed: int) -> Plan:
     draw = random.Random(f"plan {seed}")
-    profile = draw.choices(list(PROFILES), weights=list(PROFILES.values()))[0]
-    kind, variant = draw.choice(list(KINDS)), draw.randrange(VARIANTS)
-    while profile == "calm" and scenario(kind, variant).has_timers:
-        kind, variant = draw.choice(list(KINDS)), draw.randrange(VARIANTS)
+    has_agents = draw.random() < SHARE_OF_AGENTS
+    profiles = HARD_PROFILES if has_agents else PROFILES
+    profile = draw.choices(list(profiles), weights=list(profiles.values()))[0]
+    if has_agents:
+        kind, variant = ENGINE, seed // BLOCK * AGENTS + draw.randrange(AGENTS)
+    else:
+        kind, variant = draw.choice(SMALL), draw.randrange(VARIANTS)
+        while profile == "calm" and scenario(kind, variant).has_timers:
+            kind, variant = draw.choice(SMALL), draw.randrange(VARIANTS)
     until_ms = draw.randint(300, 5_000)
     slow, slowest_ms = draw.choice(((0.05, 50), (0.3, 100), (0.4, 400)))
     match profile:
@@ -77,7 +96,7 @@ def plan_of(seed: int) -> Plan:
                 lost_bells=0.4, doubled_bells=0.4, late_bells=0.3, slow=slow, slowest_ms=slowest_ms, until_ms=until_ms
             )
         case "deaths":
-            faults = Faults(deaths=draw.randint(1, 4), slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
+            faults = Faults(deaths=draw.randint(1, 6 if has_agents else 4), slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
         case "freezes":
             faults = Faults(freezes=draw.randint(1, 4), doubled_bells=0.2, slow=slow, slowest_ms=slowest_ms, until_ms=until_ms)
         case "lies":

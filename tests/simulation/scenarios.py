@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from deuz_workers.app.swarm import Swarm, Task
@@ -13,9 +13,12 @@ from deuz_workers.errors import ModelRequestError, ModelUnavailableError
 from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, ScriptedCall, attempts, call, calls
+from tests.simulation.agents import random_agent
 from tests.simulation.tools import TOOLS
 
 VARIANTS = 12
+ENGINE = "engine"
+"""The kind with random agents; its variants have no end."""
 Turns = tuple[tuple[str, ...], ...]
 
 
@@ -27,6 +30,7 @@ class Order:
     run_id: str
     deadline_ms: int | None = None
     budget: Budget | None = None
+    concurrency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,12 @@ class Scenario:
     denies: bool = False
     """The person says no."""
     answers: bool = True
+    crowd: bool = False
+    """Several people answer, see `crowd`, instead of one."""
+    quarrels: bool = False
+    """They do not agree, so that nobody can say how its runs end."""
+    signed: bool = False
+    """Approvals need a token."""
     poisoned: frozenset[str] = frozenset()
     """Runs that end on a quarantine item."""
     has_timers: bool = False
@@ -180,6 +190,34 @@ def _of_tasks(draw: random.Random, name: str, working: AgentDefinition, *, break
     return Scenario(name, agents, (), Swarm("s", tasks, concurrency=draw.randint(1, 3)), reducers)
 
 
+def _engine(draw: random.Random) -> Scenario:
+    """Random agents with everything that an agent can have, alone or as tasks of a swarm."""
+    soon = draw.random() < 0.2
+    agents = {name: random_agent(draw, name, soon=soon) for name in ("a", "g")}
+    kind = draw.random()
+    signed = draw.random() < 0.3
+    if kind < 0.15:
+        made = _of_tasks(draw, "engine", agents["a"])
+        return replace(made, crowd=True, signed=signed, has_timers=True)
+    key = "door" if draw.random() < 0.15 else None
+    orders = tuple(
+        Order(name, f"r{number}", budget=Budget(tokens=10_000_000) if draw.random() < 0.6 else None, concurrency_key=key)
+        for number, name in enumerate(draw.choices(("a", "g"), k=draw.choice((1, 1, 2))))
+    )
+    ids = tuple(order.run_id for order in orders)
+    return Scenario(
+        "engine",
+        agents,
+        orders,
+        cancels=ids[:1] if kind > 0.85 else (),
+        mails=ids[-1:] if 0.6 < kind < 0.75 else (),
+        quarrels=0.45 < kind < 0.6,
+        crowd=True,
+        signed=signed,
+        has_timers=True,
+    )
+
+
 async def _join(results: Mapping[str, object], context: ReducerContext) -> object:
     return sorted(results.items())
 
@@ -199,8 +237,10 @@ KINDS: Mapping[str, Callable[[random.Random], Scenario]] = {
         _swarm_waits,
         _swarm_cancelled,
         _swarm_fails,
+        _engine,
     )
 }
+SMALL = tuple(kind for kind in KINDS if kind != ENGINE)
 
 
 @cache

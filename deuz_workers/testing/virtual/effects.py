@@ -16,17 +16,15 @@ class Effects:
     values: dict[str, object] = field(default_factory=lambda: dict[str, object]())
     unsafe: set[str] = field(default_factory=lambda: set[str]())
     """Those that must not start twice."""
+    amounts: dict[str, set[int]] = field(default_factory=lambda: dict[str, set[int]]())
+    """What their tools were called with."""
 
-    def start(self, context: ToolContext, value: object, *, idempotent: bool) -> object:
+    def start(self, context: ToolContext, value: object, *, amount: int, idempotent: bool) -> object:
         """The effect begins, and has happened; returns `value`."""
         key = context.idempotency_key
         self.starts[key] += 1
         self.values[key] = value
+        self.amounts.setdefault(key, set()).add(amount)
         if not idempotent:
             self.unsafe.add(key)
         return value
-
-    @property
-    def repeated(self) -> list[str]:
-        """Effects that may not, and did start more than once."""
-        return sorted(key for key in self.unsafe if self.starts[key] > 1)

@@ -55,7 +55,11 @@ async def ask(
         if error is not None:
             world.outside_later(world.fate.delay_s(), _refuse, answer, error)
         else:
-            world.outside_later(world.fate.delay_s(), _give, answer, value)
+            world.outside_later(world.fate.delay_s(), answered, value)
+
+    def answered(value: T) -> None:
+        world.dialect.settle()
+        _give(answer, value)
 
     world.outside_later(world.fate.delay_s(), arrive)
     await process.point(f"sent {name}")

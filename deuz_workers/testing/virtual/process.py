@@ -86,6 +86,7 @@ class VirtualProcess:
             sink=Silence(),
             threads=VirtualThreads(self),
             settings=settings,
+            signer=world.signer,
             process=self.name,
         )
         self.engine = Engine(self.gear)

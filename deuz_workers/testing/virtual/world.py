@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.change import Bell
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.engine.settings import EngineSettings
@@ -17,8 +18,9 @@ from deuz_workers.leases.sqlite import SqliteLeases
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 from deuz_workers.ports.leases import Gone, Lease, LeaseProvider, Renewed
 from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.runtime import Clock
+from deuz_workers.ports.tool import ToolContext
 from deuz_workers.store.sql_store import SqlStore
-from deuz_workers.store.sqlite import SqliteDialect
 from deuz_workers.testing.lying_leases import LyingLeases
 from deuz_workers.testing.virtual.broker import Broker
 from deuz_workers.testing.virtual.clock import DrawnIds, LoopClock
@@ -26,6 +28,8 @@ from deuz_workers.testing.virtual.effects import Effects
 from deuz_workers.testing.virtual.faults import Fate, Faults
 from deuz_workers.testing.virtual.loop import VirtualLoop
 from deuz_workers.testing.virtual.process import Role, VirtualProcess
+from deuz_workers.testing.virtual.watched import Database, WatchedSqlite
+from deuz_workers.testing.virtual.witness import HELD, UNSWEPT, Witness
 
 _OUTSIDE = Context()
 """No lane is named in it: its callbacks are nobody's."""
@@ -54,6 +58,11 @@ class World:
             lease_ttl_ms=TTL_MS, unclean_back_off_ms=200, unclean_back_off_max_ms=2_000, retry_base_ms=50, retry_max_ms=400
         )
     )
+    make_database: Callable[[Clock, Witness], Database] = WatchedSqlite
+    rules: list[Callable[[ToolContext, int], None]] = field(default_factory=lambda: list[Callable[[ToolContext, int], None]]())
+    """Asked before each effect, with the amount that its tool was called with."""
+    signer: ApprovalSigner | None = None
+    """Approvals need a token that it made; None: they need none."""
     names: dict[UUID, tuple[str, str]] = field(default_factory=lambda: dict[UUID, tuple[str, str]]())
     """Scope and run id of every run, for complaints."""
     complaints: list[str] = field(default_factory=lambda: list[str]())
@@ -81,7 +90,8 @@ class World:
     clock: LoopClock = field(init=False)
     ids: DrawnIds = field(init=False)
     fate: Fate = field(init=False)
-    dialect: SqliteDialect = field(init=False)
+    witness: Witness = field(init=False)
+    dialect: Database = field(init=False)
     store: SqlStore = field(init=False)
     """As people and producers see it: it answers at once."""
     broker: Broker = field(init=False)
@@ -95,7 +105,8 @@ class World:
         self.clock = LoopClock(self.loop)
         self.ids = DrawnIds(self.chance, self.clock)
         self.fate = Fate(self.faults, self.chance)
-        self.dialect = SqliteDialect(None, clock=self.clock)
+        self.witness = Witness(self.complain)
+        self.dialect = self.make_database(self.clock, self.witness)
         self.store = SqlStore(self.dialect, ttl_ms=self.settings.lease_ttl_ms)
         self.honest_leases = SqliteLeases(":memory:", clock=self.clock)
         self._lying = LyingLeases(predecessor=self.chance.choice(("none", "lapsed")))
@@ -159,6 +170,20 @@ class World:
         self.requests[request.request_id] += 1
         if self.requests[request.request_id] > 1:
             self.complain(f"{process.name} sends request {request.request_id} again")
+        self.witness.may_ask(request)
+
+    def begins(self, context: ToolContext, value: object, *, amount: int, idempotent: bool) -> object:
+        """An effect begins outside, and has happened; returns `value`. `amount`: what the tool was called with."""
+        self.witness.may_begin(context)
+        for rule in self.rules:
+            rule(context, amount)
+        return self.effects.start(context, value, amount=amount, idempotent=idempotent)
+
+    def audit(self) -> None:
+        """What holds at any moment, of all runs: what has work is swept, and nothing that waits has anything set aside."""
+        for query, what in ((UNSWEPT, "has work, and no sweep finds it"), (HELD, "is not at work and holds a reservation")):
+            for (run_id,) in self.dialect.rows(query[self.dialect.name]):
+                self.complain(f"{run_id} {what}")
 
     def ended(self, process: VirtualProcess, bell: Bell, report: StepReport) -> None:
         self.ends[report.end] += 1

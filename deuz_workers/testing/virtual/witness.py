@@ -1,0 +1,138 @@
+"""Looks at every operation that a store carries out, and says so when one must never have been.
+
+It knows nothing of the engine: only what was stored, in which order, and what began outside because of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID
+
+from deuz_workers.core.change import FINAL
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.tool import ToolContext
+from deuz_workers.testing.conversations import conversation_problems
+
+Call = tuple[UUID, int, str]
+"""Run, turn, call id."""
+ENDED = ("failed", "completed")
+"""Stages behind which a receipt has no other."""
+COMMITS = ("commit_plain", "commit_reserve", "commit")
+UNSWEPT: Mapping[str, str] = {
+    "sqlite": "select run_id from run_head where parked is null and status not in ('completed', 'stopped', 'failed')"
+    " and (wake_seq > seen_seq or due_at_ms is not null) and sweep_at_ms is null"
+    " and (slot is not 'waiting' or cancel_seq > seen_seq)",
+    "postgres": "select run_id from run_head where parked is null and status not in ('completed', 'stopped', 'failed')"
+    " and (wake_seq > seen_seq or due_at is not null) and sweep_at is null"
+    " and (slot is distinct from 'waiting' or cancel_seq > seen_seq)",
+}
+"""By dialect: runs that have work or will have, and that no sweep finds. Who waits for a slot is found by its key."""
+HELD: Mapping[str, str] = {
+    "sqlite": "select h.run_id from reservation r join run_head h on h.rid = r.rid"
+    " where r.status = 'held' and h.status not in ('queued', 'running')",
+    "postgres": "select h.run_id from reservation r join run_head h on h.rid = r.rid"
+    " where h.status not in ('queued', 'running')"
+    " and not exists (select from settlement s where s.rid = r.rid and s.request_id = r.request_id)",
+}
+"""By dialect: runs that wait or have ended and own what is set aside for a call under way."""
+
+
+@dataclass(slots=True)
+class Witness:
+    """`complain` hears what must never be so."""
+
+    complain: Callable[[str], None]
+    revisions: dict[UUID, int] = field(default_factory=lambda: dict[UUID, int]())
+    """Of the newest commit of each run."""
+    final: dict[UUID, tuple[str, int]] = field(default_factory=lambda: dict[UUID, tuple[str, int]]())
+    """Status and revision of runs that have ended by a commit of their own."""
+    suspended: set[str] = field(default_factory=lambda: set[str]())
+    """Ids of runs whose newest commit suspended them."""
+    reopened: set[UUID] = field(default_factory=lambda: set[UUID]())
+    """Failed runs that somebody explicitly started again."""
+    names: dict[UUID, str] = field(default_factory=lambda: dict[UUID, str]())
+    rids: dict[str, UUID] = field(default_factory=lambda: dict[str, UUID]())
+    _stages: dict[Call, str] = field(default_factory=lambda: dict[Call, str]())
+    _idempotent: dict[Call, bool] = field(default_factory=lambda: dict[Call, bool]())
+    _attempts: Counter[Call] = field(default_factory=lambda: Counter[Call]())
+    """Times that the start of a call was saved."""
+    _allowed: Counter[tuple[UUID, str]] = field(default_factory=lambda: Counter[tuple[UUID, str]]())
+    """Repeats that somebody allowed, by run and call id."""
+    _begun: set[tuple[Call, int]] = field(default_factory=lambda: set[tuple[Call, int]]())
+    _admitted: set[str] = field(default_factory=lambda: set[str]())
+    """Model requests whose start was saved."""
+
+    def saw(self, operation: str, params: Mapping[str, object], rows: Sequence[Mapping[str, Any]]) -> None:
+        """An operation was carried out, and `rows` were its answer."""
+        if operation in COMMITS:
+            if rows[0]["outcome"] == "applied":
+                self._committed(params, rows[0]["revision"])
+        elif operation == "create" and rows[0]["created"]:
+            for rid, run_id in zip(cast("list[UUID]", params["run_rid"]), cast("list[str]", params["run_id"]), strict=True):
+                self.names[rid], self.rids[run_id] = run_id, rid
+        elif operation == "add_note" and rows and params["kind"] == "retry":
+            for call_id in json.loads(str(params["body"])).get("tool_call_ids", ()):
+                self._allowed[rows[0]["rid"], call_id] += 1
+
+    def may_ask(self, request: ModelRequest) -> None:
+        """A request leaves: its start was saved, and every provider takes it."""
+        if request.request_id not in self._admitted:
+            self.complain(f"request {request.request_id} leaves and its start was not saved")
+        for problem in conversation_problems(request.messages, is_request=True):
+            self.complain(f"request {request.request_id}: {problem}")
+
+    def may_begin(self, context: ToolContext) -> None:
+        """An effect begins: the start of this attempt was saved, and began nothing before."""
+        call = (self.rids[context.run_id], context.model_step, context.tool_call_id)
+        if context.attempt > self._attempts[call]:
+            self.complain(f"attempt {context.attempt} of {context.idempotency_key} begins and was not saved")
+        if (call, context.attempt) in self._begun:
+            self.complain(f"attempt {context.attempt} of {context.idempotency_key} begins twice")
+        self._begun.add((call, context.attempt))
+
+    def allowed(self, run_id: str, call_id: str) -> int:
+        """Repeats of the call that somebody allowed."""
+        return self._allowed[self.rids[run_id], call_id]
+
+    def _committed(self, params: Mapping[str, Any], revision: int) -> None:
+        rid: UUID = params["rid"]
+        name = self.names.get(rid, rid)
+        known = self.revisions.get(rid, 0)
+        if params["expected"] < known or revision != params["expected"] + 1:
+            self.complain(f"{name} was at revision {known} and got {revision}, made from {params['expected']}")
+        self.revisions[rid] = revision
+        ended = self.final.pop(rid, None)
+        if ended is not None and not (ended[0] == "failed" and rid in self.reopened):
+            self.complain(f"{name} was {ended[0]} and became {params['status']}")
+        if params["status"] == "suspended":
+            self.suspended.add(str(name))
+        else:
+            self.suspended.discard(str(name))
+        if params["status"] in FINAL:
+            self.final[rid] = (params["status"], revision)
+        open_call = json.loads(params["body"]).get("checkpoint", {}).get("open_call")
+        if open_call is not None:
+            self._admitted.add(open_call["request_id"])
+        columns = ("receipt_step", "receipt_call", "receipt_stage", "receipt_body")
+        for step, call_id, stage, body in zip(*(params[column] for column in columns), strict=True):
+            self._receipt((rid, step, call_id), stage, json.loads(body))
+
+    def _receipt(self, call: Call, stage: str, record: Mapping[str, object]) -> None:
+        before, name = self._stages.get(call), f"{self.names.get(call[0])}/{call[1]}/{call[2]}"
+        self._stages[call] = stage
+        if before in ENDED:
+            self.complain(f"the receipt of {name} was {before} and became {stage}")
+        if "idempotent" in record:
+            self._idempotent[call] = record["idempotent"] is True
+        if stage != "executing":
+            return
+        if before not in (None, "executing"):
+            self.complain(f"{name} was {before} and is executed again")
+        self._attempts[call] += 1
+        repeats = self._attempts[call] - 1
+        if repeats > self._allowed[call[0], call[2]] and not self._idempotent.get(call):
+            self.complain(f"{name} is executed for the {repeats + 1}th time, and nobody allowed it")

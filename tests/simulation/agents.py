@@ -1,0 +1,179 @@
+"""Random agents: everything that an agent can have, drawn from a number."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.messages import Message
+from deuz_workers.errors import ModelUnavailableError
+from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.guard import Block, GuardContext, Guardrails, Rewrite, StepInfo, StepPlan
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.providers.mock import MockModel
+from deuz_workers.providers.script import Entry, ScriptedCall, ScriptedReply, attempts, call, calls, raw_call, reply
+from deuz_workers.tools.output import Output
+from tests.simulation.tools import TOOLS
+
+GUARDED = "g"
+"""How the names of agents with guardrails begin."""
+REWRITTEN, BLOCKED, WITHHELD = 2, 5, 8
+"""Amounts of a guarded agent that never reach a tool; and a result that never reaches its model."""
+MORE = 1_000
+"""What people add to an amount that they change."""
+PLAIN = ("pay", "put", "show", "tally", "stray", "unshown")
+ASKING = ("wire", "ask", "both", "edit", "look", "peek")
+NEEDED = {"wire": 1, "both": 2, "edit": 1, "soon": 1, "ask": 1, "peek": 1}
+"""People who have to agree, by tool."""
+
+
+def guarded_amount(agent: str, amount: int) -> int:
+    """What a call of `agent` is asked for and begins with."""
+    return amount + 100 if agent.startswith(GUARDED) and amount == REWRITTEN else amount
+
+
+def is_denied(amount: int) -> bool:
+    """Whether people refuse a call, all alike."""
+    return amount % 5 == 4
+
+
+def edited_amount(tool: str, amount: int) -> int:
+    """What people make of an amount, all alike."""
+    return amount + MORE if tool == "edit" and amount % 3 == 0 else amount
+
+
+def needs_people(tool: str, amount: int) -> int:
+    """How many have to agree to the call."""
+    return 0 if tool == "ask" and amount % 2 == 0 else NEEDED.get(tool, 0)
+
+
+def random_agent(draw: random.Random, name: str, *, soon: bool) -> AgentDefinition:
+    """`soon`: some of its requests for approval expire."""
+    made = [_turn(draw, soon) for _ in range(draw.choice((1, 2, 2, 3, 4)))]
+    if draw.random() < 0.1:
+        cut = draw.choice(("length", "content_filter"))
+        made.append(replace(made[-1], finish_reason=cut))  # none of its calls runs, and the run is over
+    typed = draw.choice((None, None, "json", "tool"))
+    script: list[Entry] = [*made, reply("done")]
+    if typed is not None:
+        script += [_answer(draw, typed) for _ in range(3)] + [_final(typed, '{"total": 3}')]
+    if draw.random() < 0.3:
+        script = [attempts(ModelUnavailableError("busy"), entry) if draw.random() < 0.6 else entry for entry in script]
+    used = sorted({each.name for turn in made for each in turn.calls if each.name in TOOLS})
+    return AgentDefinition(
+        name,
+        MockModel.function(partial(_scripted, tuple(script))),
+        instructions="work",
+        tools={tool: TOOLS[tool] for tool in used},
+        limits=Limits(max_output_attempts=draw.randint(1, 3)),
+        output=None if typed is None else _OUTPUTS[typed],
+        guardrails=_guardrails(draw) if name.startswith(GUARDED) else Guardrails(),
+        prepare_step=draw.choice((None, None, _forget, _offer_less)),
+        stop_when={"enough": _enough} if draw.random() < 0.15 else {},
+    )
+
+
+def _scripted(script: Sequence[Entry], request: ModelRequest) -> Entry:
+    """By the number of the turn, which a history that was cut down does not change."""
+    step = int(request.request_id.split(":")[1])
+    return script[min(step, len(script)) - 1]
+
+
+def _turn(draw: random.Random, soon: bool) -> ScriptedReply:
+    asked = [_call(draw, soon) for _ in range(draw.choice((1, 1, 2, 3)))]
+    if draw.random() < 0.1:
+        asked = [each.with_id("same") for each in asked]
+    return calls(*asked, text=draw.choice(("", "well")), usage=draw.choice(("default", "default", "default", None)))
+
+
+def _call(draw: random.Random, soon: bool) -> ScriptedCall:
+    kind, amount = draw.random(), draw.randint(0, 9)
+    if kind < 0.04:
+        return call("ghost", amount=amount)
+    if kind < 0.08:
+        return raw_call("pay", '{"amount": ')
+    if kind < 0.12:
+        return call("put", amount="much")
+    if kind < 0.18:
+        return call("fail", amount=amount)
+    if soon and kind < 0.35:
+        return call("soon", amount=amount)
+    return call(draw.choice(PLAIN if kind < 0.6 else ASKING), amount=amount)
+
+
+def _answer(draw: random.Random, mode: str) -> Entry:
+    return _final(mode, draw.choice(('{"total": 3}', '{"total": "three"}', "three", '{"total": -1}')))
+
+
+def _final(mode: str, text: str) -> Entry:
+    if mode == "json":
+        return reply(text)
+    try:
+        return calls(call("answer", **json.loads(text)))
+    except ValueError:
+        return calls(raw_call("answer", text))
+
+
+def _positive(value: dict[str, int]) -> None:
+    if value["total"] < 0:
+        raise ValueError("the total is not negative")
+
+
+_TOTAL = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+_OUTPUTS = {
+    "json": Output(_TOTAL, validate=_positive, mode="json", name="answer"),
+    "tool": Output(_TOTAL, validate=_positive, mode="tool", name="answer"),
+}
+
+
+def _on_input(text: str, context: GuardContext) -> Rewrite | None:
+    return Rewrite("go on") if text == "go" else None
+
+
+def _on_call(arguments: dict[str, object], context: GuardContext) -> Rewrite | Block | None:
+    amount = arguments.get("amount")
+    if amount == BLOCKED:
+        return Block("not five")
+    return Rewrite({"amount": guarded_amount(context.agent, REWRITTEN)}) if amount == REWRITTEN else None
+
+
+def _on_result(text: str, context: GuardContext) -> Rewrite | Block | None:
+    if str(WITHHELD) in text:
+        return Block("not eight")
+    return Rewrite(text.replace("7", "seven")) if "7" in text else None
+
+
+def _on_output(text: str, context: GuardContext) -> Rewrite | Block | None:
+    return Rewrite("all done") if text == "done" else None
+
+
+def _guardrails(draw: random.Random) -> Guardrails:
+    """Of calls always, of the others some."""
+    return Guardrails(
+        on_input=(_on_input,) if draw.random() < 0.5 else (),
+        on_tool_call=(_on_call,),
+        on_tool_result=(_on_result,) if draw.random() < 0.5 else (),
+        on_output=(_on_output,) if draw.random() < 0.5 else (),
+    )
+
+
+def _forget(info: StepInfo) -> StepPlan | None:
+    """From the third turn on only the first message and the newest turn are kept."""
+    if info.step < 3:
+        return None
+    messages = list(info.messages)
+    newest = max((place for place, each in enumerate(messages) if each.role == "assistant"), default=0)
+    kept: list[Message] = [messages[0], *messages[max(newest, 1) :]]
+    return StepPlan(messages=kept)
+
+
+def _offer_less(info: StepInfo) -> StepPlan:
+    return StepPlan(active_tools=("pay", "put", "nothing"))
+
+
+def _enough(info: StepInfo) -> bool:
+    return info.step >= 3
