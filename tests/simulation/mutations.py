@@ -203,8 +203,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "an outcome is kept back while the lease is only suspected",
         ENGINE,
-        'lambda: hold.state != "lost", hold.saw',
-        "lambda: hold.may_start, hold.saw",
+        'lambda: hold.state != "lost", applied',
+        "lambda: hold.may_start, applied",
         "tests/engine/test_suspected_lease.py",
     ),
     _mutant(
