@@ -6,6 +6,7 @@
     ├── ConfigurationError            something the caller wrote is wrong; nothing was written
     │   ├── UnknownAgentError
     │   ├── UnsupportedPoolError
+    │   ├── RetryRefusedError         a failed run whose cause does not pass by waiting; also a TypeError
     │   └── ServerUnavailableError    an embedded server could not be found or started
     ├── StoreError
     │   ├── StoreUnavailableError     (retry later) nobody knows more than the message says
@@ -24,6 +25,8 @@
     ├── CodecError                    a value cannot be stored, or stored text cannot be read
     ├── ModelError                    see its subclasses; carries ``retry_after_ms`` and ``billed``
     │   ├── ModelUnavailableError     (retry later) connection refused or cut, 5xx, overloaded
+    │   │   ├── ModelBreakerOpenError    the call was not sent: too many before it failed
+    │   │   └── ModelStreamBrokenError   the reply broke off; also a ModelResponseError
     │   ├── ModelTimeoutError         (retry later)
     │   ├── ModelRateLimitedError     (retry later)
     │   ├── ModelAuthenticationError
@@ -111,6 +114,12 @@ class ServerUnavailableError(ConfigurationError):
     """An embedded server could not be found or started."""
 
     code = "server_unavailable"
+
+
+class RetryRefusedError(ConfigurationError, TypeError):
+    """The run failed for a lasting cause, so that the same call would fail again."""
+
+    code = "not_transient"
 
 
 class StoreError(DeuzError):
@@ -291,6 +300,19 @@ class ModelResponseError(ModelError):
 
     code = "model_response"
     retry = "later"
+
+
+class ModelBreakerOpenError(ModelUnavailableError):
+    """The call was not sent, since too many before it failed."""
+
+    code = "breaker_open"
+    billed = "no"
+
+
+class ModelStreamBrokenError(ModelUnavailableError, ModelResponseError):
+    """The reply of the model provider broke off."""
+
+    code = "model_stream_broken"
 
 
 class ToolError(DeuzError):

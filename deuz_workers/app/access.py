@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deuz_workers.app.pending import Signing
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.ring import ring_or_ripen
+from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError, StoreUnavailableError
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.output import OutputType
-from deuz_workers.ports.runtime import Clock, Doorbell
+from deuz_workers.ports.runtime import Clock, Doorbell, Ids
 from deuz_workers.ports.store import RunStore
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ class Access:
     """What this process knows of agents, None for nothing."""
     signer: ApprovalSigner | None = None
     """Makes and checks tokens of approvals; None: they need none."""
+    ids: Ids = field(default_factory=lambda: SystemIds(SystemClock()))
+    """For commits that a door makes itself."""
 
     def output_type(self, agent: str) -> OutputType | None:
         """Of an agent that is known here."""

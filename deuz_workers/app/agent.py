@@ -156,7 +156,7 @@ def _from_function(agent: str, item: object) -> object:
 def _limits(agent: str, limits: Limits | None) -> Limits:
     limits = limits or Limits()
     for name, value in limits.to_record().items():
-        least = 0 if name == "max_retries" else 1
+        least = 0 if name in ("max_retries", "max_reruns") else 1
         if type(value) is not int or value < least:
             raise ConfigurationError(f"agent {agent!r}: limit {name} is a whole number from {least}, not {value!r}")
     return limits

@@ -80,6 +80,15 @@ class Answers:
                     run_id=run_id,
                     item_id=answered.item_id,
                 )
+        await self.hand_in_effects(store, scope, run_id)
+
+    @property
+    def settled_calls(self) -> frozenset[str]:
+        """Interrupted calls that something is said about."""
+        return frozenset((*self.retry_tool_call_ids, *self.reconciled_tool_results))
+
+    async def hand_in_effects(self, store: RunStore, scope: str, run_id: str) -> None:
+        """Store what is said about interrupted calls."""
         if self.reconciled_tool_results:
             results = {call_id: {"output": output} for call_id, output in self.reconciled_tool_results.items()}
             await store.add_note(scope, run_id, "reconcile", encode({"results": results}))

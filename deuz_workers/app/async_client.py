@@ -231,13 +231,14 @@ class AsyncClient:
         client_tool_results: ClientResults = NO_RESULTS,
         retry_tool_call_ids: Iterable[str] = (),
         reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+        retry_failed: bool = False,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
     ) -> AgentResult[Any]:
         """Go on with a stored run on this loop until it has something to report. See `resume_agent`."""
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
-        return await resume_embedded(self._app, scope, run_id, answers, context)
+        return await resume_embedded(self._app, scope, run_id, answers, context, retry_failed=retry_failed)
 
     def resume_stream_embedded(
         self,

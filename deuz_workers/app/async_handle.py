@@ -12,6 +12,7 @@ from deuz_workers.app.door import Answer, Door
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, pending_approvals, pending_client_calls
 from deuz_workers.app.results import AgentResult, UnknownEffect, result_of
 from deuz_workers.app.settling import read_effects, settle
+from deuz_workers.app.taking_up import take_up
 from deuz_workers.core.change import FINAL, Bell, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
@@ -169,6 +170,15 @@ class AsyncHandle(AsyncRun):
         run is parked and every interrupted call is named, and nothing is changed then; `RunNotFoundError`.
         """
         return await settle(self._access, self.scope, self.run_id, retry=call_ids, outputs={}, errors={})
+
+    async def retry_failed(self) -> bool:
+        """Take a failed run up again where it stood; False, without effect, where it has not failed.
+
+        Calls that were completed are answered from their receipts; verdicts and client results are not needed again. Raises
+        `RetryRefusedError`, a `TypeError`, for a lasting cause; `ConfigurationError` where it is not known what became of a
+        call; `RunNotFoundError`. Nothing was written then.
+        """
+        return await take_up(self._access, self.scope, self.run_id)
 
     async def reconcile(
         self, outputs: Mapping[str, object] = NOTHING, *, errors: Mapping[str, str] = NOTHING, retry: Iterable[str] = ()

@@ -81,7 +81,7 @@ class Deuz:
     @cached_property
     def aio(self) -> AsyncClient:
         """The same functions for code on an event loop."""
-        access = Access(self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer)
+        access = Access(self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.ids)
         return AsyncClient(self, access)
 
     def enqueue(

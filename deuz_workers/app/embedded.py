@@ -14,10 +14,11 @@ from deuz_workers.app.answers import Answers
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.order import Options, check_created
 from deuz_workers.app.pending import Signing
-from deuz_workers.app.results import AgentResult, refused, result_of
+from deuz_workers.app.results import RECONCILIATION, AgentResult, interrupted_effects, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.stream_sources import Named
 from deuz_workers.app.swarm_result import SwarmResult
+from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.unclean_ends import quarantine_queue
@@ -27,8 +28,11 @@ from deuz_workers.errors import (
     CodecError,
     ExecutionPolicyError,
     LeaseStoreUnavailableError,
+    RetryRefusedError,
+    RevisionConflictError,
     ScopeMismatchError,
     StoreError,
+    as_record,
 )
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.live import LiveSink
@@ -102,11 +106,18 @@ async def run_embedded(
 
 
 async def resume_embedded(
-    app: Deuz, scope: str, run_id: str, answers: Answers, context: RunContext | None = None
+    app: Deuz,
+    scope: str,
+    run_id: str,
+    answers: Answers,
+    context: RunContext | None = None,
+    *,
+    retry_failed: bool = False,
 ) -> AgentResult[Any]:
     """Hand in `answers` if they are complete, and drive the run until it has something to report.
 
     Refusals are `failed` results. A run that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008).
+    `retry_failed`: one that failed for a passing cause goes on; for a lasting cause the error is a `TypeError` (MDL-012).
     """
     agent = ""
     contexts = {} if context is None else {(scope, run_id): context}
@@ -120,6 +131,10 @@ async def resume_embedded(
                     run_id=run_id,
                 )
             agent = loaded.head.agent
+            if retry_failed and loaded.head.status == "failed":
+                if unsettled := await _take_up(app, loaded, answers):
+                    return unsettled
+                return await _driven(app, driving, scope, run_id, agent)
             answers.check(loaded)
             warnings = answers.warnings(loaded)
             settles = answers.settle(loaded)
@@ -131,8 +146,25 @@ async def resume_embedded(
                 await answers.hand_in(app.store, loaded, await _signing(app))
             result = await _driven(app, driving, scope, run_id, agent)
             return replace(result, warnings=(*result.warnings, *warnings))
+    except RetryRefusedError as error:
+        return replace(refused(run_id, scope, agent, error), error={**as_record(error), "name": "TypeError"})
     except REFUSALS as error:
         return refused(run_id, scope, agent, error)
+
+
+async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[Any] | None:
+    """The failed run is at work again; or, with nothing written, what somebody has to say about its effects first (MDL-008)."""
+    head = loaded.head
+    result = result_of(loaded, app.output_type(head.agent))
+    _check_binding(app, loaded)
+    check_retryable(loaded)
+    if is_unsettled(loaded, answers.settled_calls):
+        effects = interrupted_effects(loaded)
+        return replace(result, status="stopped", reason=RECONCILIATION, error=None, unknown_effects=effects)
+    if not await reopen(app.store, app.ids, loaded):
+        raise RevisionConflictError(f"somebody else took run {head.run_id!r} up; look at its handle", run_id=head.run_id)
+    await answers.hand_in_effects(app.store, head.scope, head.run_id)
+    return None
 
 
 def _check_binding(app: Deuz, loaded: Loaded) -> None:

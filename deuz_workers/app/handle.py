@@ -107,6 +107,10 @@ class Handle(SyncRun[AsyncHandle]):
         """Free a parked run: its interrupted calls run once more."""
         return LOOP.run(self._inner.retry(call_ids))
 
+    def retry_failed(self) -> bool:
+        """Take a failed run up again where it stood; False, without effect, where it has not failed."""
+        return LOOP.run(self._inner.retry_failed())
+
     def reconcile(
         self, outputs: Mapping[str, object] = NOTHING, *, errors: Mapping[str, str] = NOTHING, retry: Iterable[str] = ()
     ) -> None:

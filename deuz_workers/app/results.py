@@ -93,6 +93,10 @@ class AgentResult(Generic[T]):
         return self.reason or "no reason is recorded"
 
 
+RECONCILIATION = "tool-reconciliation-required"
+"""Reason of a stop that waits for a word about effects."""
+
+
 def result_of(loaded: Loaded, output: OutputType | None = None, signing: Signing | None = None) -> AgentResult[object]:
     """The result of a run whose head `has_report`. `output`: its output type, where this process knows its agent; without it
     the output is plain data.
@@ -129,6 +133,11 @@ def unknown_effects(loaded: Loaded) -> tuple[UnknownEffect, ...]:
     """Of a parked run. Raises `CheckpointVersionError` or `CodecError` for rows of another build."""
     if loaded.head.parked is None:
         return ()
+    return _unknown_effects(read_run(loaded.head, loaded.messages, loaded.receipts))
+
+
+def interrupted_effects(loaded: Loaded) -> tuple[UnknownEffect, ...]:
+    """Of a run in whatever state: interrupted calls whose tools are not idempotent."""
     return _unknown_effects(read_run(loaded.head, loaded.messages, loaded.receipts))
 
 

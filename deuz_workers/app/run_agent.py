@@ -86,6 +86,7 @@ async def resume_agent(
     client_tool_results: ClientResults = NO_RESULTS,
     retry_tool_call_ids: Iterable[str] = (),
     reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+    retry_failed: bool = False,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentResult[Any]:
@@ -98,6 +99,9 @@ async def resume_agent(
         retry_tool_call_ids: interrupted calls that may run once more.
         reconciled_tool_results: outcomes of interrupted calls that somebody found out, by call id. Together both must settle
             all unknown effects, else nothing is stored.
+        retry_failed: a run that failed for a cause which may have passed goes on where it stood, in the phase it failed in. A
+            lasting cause gives a `failed` result whose error is a `TypeError`, with nothing stored; in every other state of a
+            run it has no effect.
         tools_context, runtime_context: as for `run_agent`, since nothing of them is stored.
 
     Refusals are `failed` results, as with `run_agent`.
@@ -111,6 +115,7 @@ async def resume_agent(
             client_tool_results=client_tool_results,
             retry_tool_call_ids=retry_tool_call_ids,
             reconciled_tool_results=reconciled_tool_results,
+            retry_failed=retry_failed,
             tools_context=tools_context,
             runtime_context=runtime_context,
         )

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from deuz_workers.cli.amounts import counted
 from deuz_workers.cli.exits import Exit
+from deuz_workers.cli.failed import Choice, retry_failed_runs
 from deuz_workers.cli.output import Output, report_error
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, on_app, pairs, stored
 from deuz_workers.errors import ConfigurationError, DeuzError, as_record
@@ -35,13 +36,22 @@ def retry(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="With --parked: only this agent's.")] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="With --parked: only with this tag.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --parked: do not ask.")] = False,
+    failed_too: Annotated[
+        bool,
+        typer.Option("--failed", help="Failed runs instead, whose cause may have passed: those named, or all that match."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --parked or --failed: do not ask.")] = False,
     place: AppOption = None,
     scope: ScopeOption = "default",
     json: JsonOption = False,
 ) -> None:
-    """Free parked runs: their interrupted calls run once more."""
+    """Free parked runs: their interrupted calls run once more. With --failed: take failed runs up again where they stood."""
     output = Output(json)
+    if failed_too:
+        if parked is not None or call:
+            raise ConfigurationError("--failed goes with neither --parked nor --call")
+        retry_failed_runs(run_ids or [], Choice(scope, agent, pairs(tag or [], "--tag")), stored(place), output, yes=yes)
+        return
     if (parked is None) == (not run_ids):
         raise ConfigurationError("name the runs, or say with --parked REASON which ones are meant")
     if parked is None and (agent or tag or yes):

@@ -70,11 +70,12 @@ def unknown_effects(run: Run) -> tuple[Receipt, ...]:
 
 def _call_model(run: Run) -> Effect:
     checkpoint = run.envelope.checkpoint
-    step = checkpoint.step if checkpoint.attempts else checkpoint.step + 1
+    begins = not checkpoint.attempts or checkpoint.new_turn
+    step = checkpoint.step + 1 if begins else checkpoint.step
     if step > run.envelope.limits.max_steps:
         return Finish(Finished("stopped", "max-steps", {"max_steps": run.envelope.limits.max_steps}))
     most = run.envelope.limits.max_output_attempts
-    if run.envelope.phase == "finalizing" and not checkpoint.attempts and checkpoint.output_attempts >= most:
+    if run.envelope.phase == "finalizing" and begins and checkpoint.output_attempts >= most:
         return Finish(Finished("stopped", "output-attempts-exhausted", {"max_output_attempts": most}))
     return CallModel(step, checkpoint.attempts + 1)
 

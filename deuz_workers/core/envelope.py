@@ -68,6 +68,11 @@ class LoopCheckpoint:
     """Turns in a row with an error of a tool, by its name."""
     cut_off: bool = False
     """The newest reply ended at the limit of its length."""
+    reruns: int = 0
+    """How often the run was taken up again by itself since the newest reply (`Limits.max_reruns`)."""
+    new_turn: bool = False
+    """The next model call begins a turn of its own although the one before had no reply: the run was taken up again after it
+    had failed, and the call that failed stays counted (MDL-010)."""
     taken_up: bool = False
     """The calls of this turn were waited for and the answers are here: what is asked for only now counts as denied."""
 
@@ -106,7 +111,7 @@ class AgentRunEnvelope:
     """Setting and message of each."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
-    """Transient cause of the last failure."""
+    """Why the last model call failed, `kind` and the error, if that may pass by waiting (`core.transient`)."""
     reason: str | None = None
     stop_details: Mapping[str, object] | None = None
     output: object = None
@@ -136,9 +141,11 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         checkpoint["approval_request_counts"] = dict(envelope.checkpoint.approval_request_counts)
     if envelope.checkpoint.output_attempts:
         checkpoint["output_attempts"] = envelope.checkpoint.output_attempts
+    if envelope.checkpoint.reruns:
+        checkpoint["reruns"] = envelope.checkpoint.reruns
     if envelope.checkpoint.tool_errors:
         checkpoint["tool_errors"] = dict(envelope.checkpoint.tool_errors)
-    for name in ("input_checked", "cut_off", "taken_up"):
+    for name in ("input_checked", "cut_off", "new_turn", "taken_up"):
         if getattr(envelope.checkpoint, name):
             checkpoint[name] = True
     record: dict[str, object] = {
@@ -217,6 +224,8 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 checkpoint.get("input_checked") is True,
                 cast(Mapping[str, int], checkpoint.get("tool_errors", NO_COUNTS)),
                 checkpoint.get("cut_off") is True,
+                _int(checkpoint.get("reruns", 0)),
+                checkpoint.get("new_turn") is True,
                 checkpoint.get("taken_up") is True,
             ),
             limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),

@@ -12,6 +12,7 @@ from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.outcomes import CallOutcome
+from deuz_workers.core.transient import TransientKind
 from deuz_workers.core.usage import Usage
 
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
@@ -117,12 +118,15 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True)
 class ModelCallFailed:
-    """`retry_in_ms`: the same turn is called again then; None: it is not."""
+    """`retry_in_ms`: it is called again then; None: it is not, and the run has failed."""
 
     error: Mapping[str, object]
     billed: Literal["no", "unknown"]
-    transient: bool
+    kind: TransientKind | None
+    """Of a cause that may pass by waiting."""
     retry_in_ms: int | None
+    reruns: bool = False
+    """The repeats of this turn are used up; the run is taken up again as one that failed is, by a turn of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,11 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopened:
+    """A failed run is taken up again where it stood; only after a cause that may have passed (MDL-007)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     status: Literal["completed", "stopped", "failed"]
     reason: str | None = None
@@ -224,6 +233,8 @@ class Finished:
     output: object = None
     has_output: bool = False
     error: Mapping[str, object] | None = None
+    retry: Mapping[str, object] | None = None
+    """Of a failure that may pass by waiting; no other end has any (MDL-006)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +268,7 @@ Event = (
     | TurnAnswered
     | Suspended
     | Resumed
+    | Reopened
     | Finished
     | Waited
 )

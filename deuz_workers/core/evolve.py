@@ -3,8 +3,8 @@
 Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
 `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `tool.started`, `tool.rejected`, `tool.executed`,
 `tool.failed`, `tool.completed`, `guardrail`, `warning`, `turn.answered`, `run.rewritten`, `run.suspended`, `run.resumed`,
-`call.approved`, `call.denied`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and
-reasons of guardrails; never prompts, arguments, results.
+`run.retried`, `call.approved`, `call.denied`, `run.completed`, `run.stopped`, `run.failed`. They
+carry ids, names, counts, error texts and reasons of guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from deuz_workers.core.events import (
     NotesFolded,
     OutputAsked,
     OutputRejected,
+    Reopened,
     Resumed,
     Suspended,
     TurnAnswered,
@@ -116,6 +117,10 @@ def _fold(draft: Draft, event: Event) -> None:
             _suspend(draft, event)
         case Resumed():
             _resume(draft, event)
+        case Reopened():
+            draft.change(error=None, retry=None, reason=None, stop_details=None)
+            draft.move(retries=0, new_turn=True)
+            draft.journal("run.retried")
         case Finished():
             _finish(draft, event)
         case Waited(due_in_ms):
@@ -153,13 +158,13 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
     if draft.point("open_call") is not None:
         _abandon_call(draft)
     step = draft.point("step")
-    if not draft.point("attempts"):
+    if not draft.point("attempts") or draft.point("new_turn"):
         step += 1
         draft.receipts = {}
         draft.projected = frozenset()
         if draft.value("phase") == "finalizing":
             draft.move(output_attempts=draft.point("output_attempts") + 1)
-    draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call)
+    draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call, new_turn=False)
     draft.starts = True
     scopes = draft.envelope.scopes
     if scopes:
@@ -170,7 +175,7 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
 def _fold_reply(draft: Draft, event: ModelReplied) -> None:
     used = event.usage
     _close_call(draft, "unknown" if used is None else "settled", used)
-    draft.move(attempts=0, retries=0, cut_off=event.finish_reason == "length")
+    draft.move(attempts=0, retries=0, reruns=0, cut_off=event.finish_reason == "length")
     usage: Usage = draft.value("usage")
     draft.change(usage=usage + used if used is not None else replace(usage, cost_micros=None), retry=None)
     draft.progress = True
@@ -221,12 +226,17 @@ def _answer_undispatched(draft: Draft, finish_reason: str) -> None:
 
 def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
     _close_call(draft, "released" if event.billed == "no" else "unknown")
-    draft.change(retry=event.error if event.transient else None)
+    retry = None if event.kind is None else {**event.error, "kind": event.kind}
     draft.journal("model.failed", step=draft.step, error=event.error.get("code"), retry_in_ms=event.retry_in_ms)
     if event.retry_in_ms is None:
-        _fold(draft, Finished("failed", error=event.error))
+        _fold(draft, Finished("failed", error=event.error, retry=retry))
         return
-    draft.move(retries=draft.point("retries") + 1)
+    draft.change(retry=retry)
+    if event.reruns:
+        draft.move(retries=0, reruns=draft.point("reruns") + 1, new_turn=True)
+        draft.journal("run.retried", rerun=draft.point("reruns"))
+    else:
+        draft.move(retries=draft.point("retries") + 1)
     draft.due_in_ms = event.retry_in_ms
 
 
@@ -400,6 +410,7 @@ def _finish(draft: Draft, event: Finished) -> None:
         reason=event.reason,
         stop_details=event.details,
         error=event.error,
+        retry=event.retry,
         output=event.output,
         has_output=event.has_output,
         verdicts={},

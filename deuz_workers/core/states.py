@@ -49,6 +49,7 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("suspended", "Resumed"): ("running",),
     ("suspended", "Waited"): ("suspended",),
     ("suspended", "Finished"): ("stopped", "failed"),
+    ("failed", "Reopened"): ("running",),
 }
 """(status, event) to the statuses that may follow."""
 

@@ -16,6 +16,7 @@ from deuz_workers.core.events import Bound, Event, Finished, ModelCallFailed, Mo
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import system
 from deuz_workers.core.run import Run
+from deuz_workers.core.transient import transient_kind
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
@@ -122,6 +123,8 @@ class ModelCall:
             event = await self._replied(reply)
             if isinstance(event, ModelReplied) and not telling.has_told:
                 telling(event.message.text)
+        if isinstance(event, ModelCallFailed) and deadline_in_ms is not None and stop.elapsed_ms >= deadline_in_ms:
+            event = replace(event, retry_in_ms=event.retry_in_ms or 1)  # the run ends by its time, not by this
         return None if limit.expired() and stop.model_must_end else event
 
     @property
@@ -173,17 +176,18 @@ class ModelCall:
 
     def _failed(self, error: ModelError) -> ModelCallFailed:
         """The store puts no wait behind the deadline of the run, so none is cut off here."""
-        checkpoint, limits = self.run.envelope.checkpoint, self.limits
-        transient = error.retry != "never"
-        retries = checkpoint.retries
-        wait_ms = None
-        if transient and retries < limits.max_retries:
-            wait_ms = max(asked_wait_ms(error), self._back_off_ms(retries))
-        return ModelCallFailed(failure_record(error), error.billed, transient, wait_ms)
+        checkpoint, limits, settings = self.run.envelope.checkpoint, self.limits, self.gear.settings
+        record, kind = failure_record(error), transient_kind(error)
+        if error.retry != "never" and checkpoint.retries < limits.max_retries:
+            back_off_ms = self._back_off_ms(settings.retry_base_ms, settings.retry_max_ms, checkpoint.retries)
+            return ModelCallFailed(record, error.billed, kind, max(asked_wait_ms(error), back_off_ms))
+        if kind is not None and checkpoint.reruns < limits.max_reruns:
+            back_off_ms = self._back_off_ms(settings.rerun_base_ms, settings.rerun_max_ms, checkpoint.reruns)
+            return ModelCallFailed(record, error.billed, kind, max(asked_wait_ms(error), back_off_ms), reruns=True)
+        return ModelCallFailed(record, error.billed, kind, None)
 
-    def _back_off_ms(self, retries: int) -> int:
+    def _back_off_ms(self, base_ms: int, most_ms: int, before: int) -> int:
         """Full jitter, drawn from the request id so that a repeated decision is the same decision."""
-        settings = self.gear.settings
-        most = min(settings.retry_base_ms * 2**retries, settings.retry_max_ms)
+        most = min(base_ms * 2**before, most_ms)
         draw = int.from_bytes(hashlib.sha256(self.request_id.encode()).digest()[:4]) / 2**32
         return max(1, round(most * draw))

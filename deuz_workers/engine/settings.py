@@ -27,6 +27,10 @@ class EngineSettings:
     retry_base_ms: int = 500
     """Wait before the first repeat of a failed model call; doubled each time, with jitter, up to `retry_max_ms`."""
     retry_max_ms: int = 60_000
+    rerun_base_ms: int = 30_000
+    """Wait before a run that failed for a passing cause is taken up again by itself; doubled each time, with jitter, up to
+    `rerun_max_ms` (`Limits.max_reruns`)."""
+    rerun_max_ms: int = 3_600_000
     history_cache_bytes: int = 64_000_000
     """Recent histories that a process keeps, in bytes of content."""
     nobody_postpone_ms: int = 250

@@ -17,7 +17,7 @@ from deuz_workers.errors import (
     ModelAuthenticationError,
     ModelError,
     ModelResponseError,
-    ModelUnavailableError,
+    ModelStreamBrokenError,
 )
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
 from deuz_workers.ports.output import OutputMode
@@ -42,7 +42,7 @@ class ChatCompletionsModel:
 
     A call is sent again by this object only while it is known to be unbilled (see `retry`) and within the request's
     `timeout_ms`; every other failure is raised, its `billed` saying what is known. A stream that ends anywhere before its end
-    raises `ModelUnavailableError`; nothing of it becomes a reply. Cancelling a call closes its connection at once.
+    raises `ModelStreamBrokenError`; nothing of it becomes a reply. Cancelling a call closes its connection at once.
 
     Connections are kept per process and event loop, so one object may be made at import and used after a fork.
     """
@@ -221,5 +221,5 @@ async def _read_stream(answer: HttpReply, on_text: OnText | None) -> dict[str, A
                     pass
     completion = stream.completion()
     if completion is None:
-        raise ModelUnavailableError(f"{answer.host} ended the stream before the reply was whole")
+        raise ModelStreamBrokenError(f"{answer.host} ended the stream before the reply was whole")
     return completion

@@ -19,6 +19,7 @@ from deuz_workers.errors import (
     ModelRateLimitedError,
     ModelRequestError,
     ModelResponseError,
+    ModelStreamBrokenError,
     ModelTimeoutError,
     ModelUnavailableError,
 )
@@ -66,7 +67,7 @@ def reported_failure(chunk: Mapping[str, Any]) -> ModelError:
         return ModelRateLimitedError(f"the provider broke the reply off{named}", billed="unknown", **fields)
     if code[:1] == "4" or "invalid_request" in f"{kind} {code}":
         return ModelRequestError(f"the provider refused the request{named}", billed="unknown", **fields)
-    return ModelUnavailableError(f"the provider broke the reply off{named}", **fields)
+    return ModelStreamBrokenError(f"the provider broke the reply off{named}", **fields)
 
 
 def wrong_type(host: str, content_type: str) -> ModelResponseError:

@@ -22,7 +22,14 @@ from urllib.parse import urlsplit
 import httpx
 
 from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
-from deuz_workers.errors import ConfigurationError, ModelError, ModelResponseError, ModelTimeoutError, ModelUnavailableError
+from deuz_workers.errors import (
+    ConfigurationError,
+    ModelError,
+    ModelResponseError,
+    ModelStreamBrokenError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 """A reply above this is no answer of a model; without a bound one broken server fills the memory of a worker."""
@@ -187,7 +194,7 @@ def _translated(host: str) -> Generator[None]:
     except httpx.DecodingError:
         raise ModelResponseError(f"{host} sent a body that is not encoded as its headers say") from None
     except (httpx.HTTPError, httpx.StreamError, OSError) as error:
-        raise ModelUnavailableError(f"{host} broke the connection off ({type(error).__name__})") from None
+        raise ModelStreamBrokenError(f"{host} broke the connection off ({type(error).__name__})") from None
 
 
 def check_base_url(base_url: str) -> str:

@@ -11,6 +11,9 @@ from deuz_workers.providers.script import ScriptedReply
 from deuz_workers.testing.model_faults import BEFORE_HEADERS, Served
 from deuz_workers.testing.model_wire import Piece, Wire, stream_pieces, whole_body
 
+STATUSES = frozenset(HTTPStatus)
+"""That have a phrase; providers use others too, such as 529."""
+
 
 class ClientLeft(ConnectionError):
     """The other side closed the connection."""
@@ -74,7 +77,8 @@ def _head(served: Served, wire: Wire, size_bytes: int) -> bytes:
             fields["Content-Length"] = str(size_bytes)
         case "close":
             fields["Connection"] = "close"
-    lines = [f"HTTP/1.1 {served.status} {HTTPStatus(served.status).phrase}"]
+    phrase = HTTPStatus(served.status).phrase if served.status in STATUSES else "Unassigned"
+    lines = [f"HTTP/1.1 {served.status} {phrase}"]
     lines += [f"{name}: {value}" for name, value in (fields | dict(served.headers)).items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 

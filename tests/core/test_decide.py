@@ -135,7 +135,7 @@ def test_a_call_that_nobody_knows_the_end_of_is_made_again_in_the_same_turn() ->
 
 def test_a_transient_failure_is_tried_again_in_the_same_turn() -> None:
     """The wait is the store's business; once due, the same turn is called."""
-    failure = ModelCallFailed({"name": "ModelRateLimitedError", "code": "model_rate_limited"}, "no", True, 800)
+    failure = ModelCallFailed({"name": "ModelRateLimitedError", "code": "model_rate_limited"}, "no", "rate-limit", 800)
     run = after(queued(), opened(), failure)
     assert run.due_in_ms == 800
     assert decide(stored(run)) == CallModel(1, 2)

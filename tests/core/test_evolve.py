@@ -125,8 +125,8 @@ def test_an_id_that_comes_back_in_a_later_turn_has_a_receipt_of_its_own() -> Non
     [
         (replied("done"), "settled", 15),
         (ModelReplied(Message("assistant", (TextPart("x"),)), "stop", None), "unknown", 0),
-        (ModelCallFailed({"code": "x"}, "no", False, None), "released", 0),
-        (ModelCallFailed({"code": "x"}, "unknown", True, 5), "unknown", 0),
+        (ModelCallFailed({"code": "x"}, "no", None, None), "released", 0),
+        (ModelCallFailed({"code": "x"}, "unknown", "server-error", 5), "unknown", 0),
     ],
 )
 def test_every_end_of_a_call_settles_its_reservation(ending: ModelReplied, outcome: str, tokens: int) -> None:
