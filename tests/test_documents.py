@@ -30,7 +30,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
 
 
-@pytest.mark.spec("DEP-002")
+@pytest.mark.spec("DEP-002", "DEP-004")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_the_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each block is a program that ends without an error."""

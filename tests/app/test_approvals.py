@@ -16,11 +16,14 @@ from deuz_workers import (
     AnswerRefusedError,
     Approval,
     MockModel,
+    StepInfo,
+    StepPlan,
     ToolCallRequest,
     ToolContext,
     tool,
 )
 from deuz_workers.core.codec import decode
+from deuz_workers.core.messages import assistant, user
 from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.world import Effects, World
@@ -29,7 +32,12 @@ DAY_MS = 86_400_000
 
 
 def paying(
-    done: Effects, *script: Entry, needs_approval: bool | Approval | Any = True, name: str = "x", approver: Any = None
+    done: Effects,
+    *script: Entry,
+    needs_approval: bool | Approval | Any = True,
+    name: str = "x",
+    approver: Any = None,
+    prepare_step: Any = None,
 ) -> Agent:
     """Has one gated tool; by default it pays three people in one turn."""
 
@@ -39,7 +47,8 @@ def paying(
         return f"paid {amount} to {to}"
 
     three = calls(*(call("pay", to=to).with_id(to) for to in ("ann", "bob", "cid")))
-    return Agent(name, model=MockModel(list(script) or [three, "done"]), tools=[pay], approve_tool_call=approver)
+    model = MockModel(list(script) or [three, "done"])
+    return Agent(name, model=model, tools=[pay], approve_tool_call=approver, prepare_step=prepare_step)
 
 
 def told(agent: Agent) -> list[str]:
@@ -93,9 +102,8 @@ async def test_of_twenty_answers_at_once_one_wins(world: World) -> None:
     assert done.done == ({"ann:1": 1} if won % 2 else {})
 
 
-@pytest.mark.spec("APR-019")
 async def test_verdicts_that_were_stored_need_nobody_who_remembers_them(world: World) -> None:
-    """Stored with the answer that wakes the run; the bell is lost, and the sweep of another process goes on with them."""
+    """Stored with the answer that wakes the run, nobody was rung: another process goes on with them."""
     done = Effects()
     app = world.process(paying(done))
     waiting = await app.aio.run_embedded("x", "go", run_id="r")
@@ -173,6 +181,27 @@ async def test_a_verdict_of_an_earlier_turn_does_not_release_a_later_call(world:
     assert done.done == {"ann:1": 1, "bob:1": 1}
 
 
+async def test_a_rewritten_history_does_not_make_an_id_unique(world: World) -> None:
+    """`prepare_step` cut the first call of that id away; the record knows that it was asked for twice."""
+    done = Effects()
+
+    def prepare(info: StepInfo) -> StepPlan | None:
+        return StepPlan(messages=[user("go"), assistant("one is paid"), user("next")]) if info.step == 2 else None
+
+    script = [calls(call("pay", to=to).with_id("tool_0")) for to in ("ann", "bob")]
+    app = world.process(paying(done, *script, "done", prepare_step=prepare))
+    [first] = (await app.aio.run_embedded("x", "go", run_id="r")).pending_approvals
+    waiting = await app.aio.resume_embedded("r", approvals={first.approval_id: True})
+    [second] = waiting.pending_approvals
+    assert [use.call_id for message in waiting.messages for use in message.tool_uses] == ["tool_0"]
+    again = await app.aio.resume_embedded("r", approvals={"tool_0": True})
+    assert (again.status, again.pending_approvals, done.done) == ("suspended", (second,), {"ann:1": 1})
+    with pytest.raises(AnswerRefusedError, match="more than once"):
+        await app.aio.handle("r").approve("tool_0")
+    assert (await app.aio.resume_embedded("r", approvals={second.approval_id: True})).status == "completed"
+    assert done.done == {"ann:1": 1, "bob:1": 1}
+
+
 @pytest.mark.spec("APR-007")
 async def test_the_bare_id_of_a_call_counts_while_the_run_used_it_once(world: World) -> None:
     """Through a resume and through the door."""
@@ -204,6 +233,27 @@ async def test_a_verdict_does_not_live_in_what_the_application_made(world: World
     await first.aio.handle("r").approve(asked)
     result = await world.process(agent("second")).aio.resume_embedded("r")
     assert (result.status, seen) == ("completed", ["second"])
+
+
+@pytest.mark.spec("APR-002")
+@pytest.mark.parametrize("gate", ["always", "predicate", "raises"])
+async def test_a_gated_call_is_asked_for_before_it_runs(world: World, gate: str) -> None:
+    """By a flag, by a predicate on the converted arguments, and where the predicate raises: suspended, and nothing ran."""
+    done = Effects()
+
+    def raises(arguments: Mapping[str, Any]) -> bool:
+        raise KeyError("oops")
+
+    def of_one(arguments: Mapping[str, Any]) -> bool:
+        return arguments["amount"] == 1
+
+    gates: dict[str, Any] = {"always": True, "predicate": of_one, "raises": raises}
+    script = (calls(call("pay", to="ann").with_id("a")), "done")
+    app = world.process(agent := paying(done, *script, needs_approval=gates[gate]))
+    waiting = await app.aio.run_embedded("x", "go", run_id="r")
+    assert (waiting.status, done.done, requests(agent)) == ("suspended", {}, 1)
+    assert [asked.tool_call_id for asked in waiting.pending_approvals] == ["a"]
+    assert await world.receipts("r") == {}
 
 
 @pytest.mark.spec("APR-003")

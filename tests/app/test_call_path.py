@@ -12,7 +12,7 @@ import pytest
 
 from deuz_workers import Agent, MockModel, client_tool, resume_agent, run_agent, tool
 from deuz_workers.errors import ModelRequestError
-from deuz_workers.providers.script import ScriptedReply, call, calls, reply
+from deuz_workers.providers.script import ScriptedReply, call, calls, raw_call, reply
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
 from tests.app.world import World
 
@@ -65,6 +65,24 @@ async def test_a_call_with_an_outcome_is_answered_from_it(world: World) -> None:
     dies.clear()
     result = await resume_agent(made(), "r", store=world.store)
     assert (result.status, asked) == ("completed", ["predicate", "work"])
+
+
+@pytest.mark.spec("PTH-018")
+@pytest.mark.parametrize("asked", [call("work", n="seven"), call("work"), call("work", n=7, m=8), raw_call("work", "{n: 7")])
+async def test_a_call_with_invalid_arguments_does_not_run(world: World, asked: Any) -> None:
+    """Its predicate is not asked either; the model reads an error, and the run goes on."""
+    ran: list[str] = []
+
+    @tool(needs_approval=lambda arguments: ran.append("asked"))
+    async def work(n: int) -> None:
+        ran.append("worked")
+
+    model = MockModel([calls(asked), "done"])
+    result = await run_agent(Agent("x", model=model, tools=[work]), "go", store=world.store, run_id="r")
+    [part] = [part for message in model.requests[-1].messages for part in message.tool_results]
+    assert (result.status, ran) == ("completed", [])
+    assert (part.is_error, part.outcome) == (True, "invalid-arguments")
+    assert [receipt.stage for receipt in (await world.receipts("r")).values()] == ["failed"]
 
 
 @pytest.mark.spec("PTH-006")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,8 +14,10 @@ from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.world import World
 
 
-def agent(*script: Entry, done: list[str] | None = None, gated: bool = False, **rails: Any) -> Agent:
-    @tool(needs_approval=gated)
+def agent(
+    *script: Entry, done: list[str] | None = None, gated: bool = False, shown: Callable[[str], str] | None = None, **rails: Any
+) -> Agent:
+    @tool(needs_approval=gated, to_model_output=shown)
     async def write(text: str) -> str:
         if done is not None:
             done.append(text)
@@ -50,6 +52,38 @@ async def shout(value: str, context: GuardContext) -> Rewrite:
 
 def passes(value: object, context: GuardContext) -> None:
     return None
+
+
+@pytest.mark.spec("GRD-001", "GRD-010")
+@pytest.mark.parametrize("form", ["one function", "a list"])
+@pytest.mark.parametrize("verdict", ["pass", "block", "rewrite"])
+@pytest.mark.parametrize("hook", ["on_input", "on_tool_call", "on_tool_result", "on_output"])
+async def test_every_hook_passes_blocks_or_rewrites(memory: World, hook: str, verdict: str, form: str) -> None:
+    """What becomes of the value behind each of the four, and one part for each verdict that is no pass."""
+    done: list[str] = []
+
+    def rail(value: object, context: GuardContext) -> Block | Rewrite | None:
+        rewrite = Rewrite({"text": "other"} if hook == "on_tool_call" else "other")
+        return {"pass": None, "block": Block("not here"), "rewrite": rewrite}[verdict]
+
+    rails: dict[str, Any] = {hook: rail if form == "one function" else [rail]}
+    made = agent(calls(call("write", text="a").with_id("c")), "done", done=done, **rails)
+    result = await run_agent(made, "go", store=memory.store, run_id="r")
+    requests = model_of(made).requests
+    became = {
+        "on_input": lambda: [request.messages[0].text for request in requests[:1]],
+        "on_tool_call": lambda: done,
+        "on_tool_result": lambda: [part.text for message in requests[-1].messages for part in message.tool_results],
+        "on_output": lambda: [result.messages[-1].text],
+    }[hook]()
+    original = {"on_input": "go", "on_tool_call": "a", "on_tool_result": "wrote a", "on_output": "done"}[hook]
+    refused = [] if hook in ("on_input", "on_tool_call") else ["Blocked by guardrail 'rail': not here"]
+    assert became == {"pass": [original], "block": refused, "rewrite": ["other"]}[verdict]
+    stops = verdict == "block" and hook in ("on_input", "on_output")
+    assert result.status == ("stopped" if stops else "completed")
+    reason = "not here" if verdict == "block" else None
+    part = (hook, verdict, "rail", reason, "c" if hook.startswith("on_tool") else None)
+    assert await guardrail_parts(memory) == ([] if verdict == "pass" else [part])
 
 
 @pytest.mark.spec("GRD-001", "GRD-002", "GRD-010")
@@ -130,7 +164,7 @@ async def test_rewritten_arguments_are_approved_and_executed_and_the_history_kee
 @pytest.mark.spec("GRD-001", "GRD-005", "PTH-008", "RCP-010", "SET-009")
 @pytest.mark.parametrize("rail", ["cut", "no"])
 async def test_a_result_is_rewritten_or_withheld_for_the_model_alone(world: World, rail: str) -> None:
-    """Live and after a replay: the receipt has the full value, the next request what the guardrail left of it."""
+    """Live and after a replay: the receipt has value and projection in full, the next request what the guardrail left of it."""
     dies = [True]
     looked: list[str] = []
 
@@ -141,19 +175,20 @@ async def test_a_result_is_rewritten_or_withheld_for_the_model_alone(world: Worl
         return Rewrite(text[:5]) if rail == "cut" else Block("secret")
 
     def made() -> Agent:
-        return agent(calls(call("write", text="everything").with_id("c")), "done", on_tool_result=cut)
+        script = (calls(call("write", text="everything").with_id("c")), "done")
+        return agent(*script, shown=lambda text: f"shown: {text}", on_tool_result=cut)
 
     with pytest.raises(ProcessDied):
         await run_agent(made(), "go", store=world.store, run_id="r")
-    assert (await world.receipts("r"))[1, "c"].stage == "completed"
+    first = (await world.receipts("r"))[1, "c"]
+    assert (first.stage, first.value, first.text) == ("completed", "wrote everything", "shown: wrote everything")
     second = made()
     result = await resume_agent(second, "r", store=world.store)
-    assert (result.status, looked) == ("completed", ["wrote everything"] * 2)
-    receipt = (await world.receipts("r"))[1, "c"]
-    assert (receipt.stage, receipt.value, receipt.outcome) == ("completed", "wrote everything", None)
+    assert (result.status, looked) == ("completed", ["shown: wrote everything"] * 2)
+    assert (await world.receipts("r"))[1, "c"] == first
     [sent] = [part for message in model_of(second).requests[-1].messages for part in message.tool_results]
     if rail == "cut":
-        assert (sent.text, sent.outcome) == ("wrote", None)
+        assert (sent.text, sent.outcome) == ("shown", None)
     else:
         assert (sent.text, sent.outcome, sent.is_error) == ("Blocked by guardrail 'cut': secret", "withheld", True)
     assert result_of_call(await resume_agent(made(), "r", store=world.store)).text == sent.text

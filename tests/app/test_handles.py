@@ -104,7 +104,7 @@ async def test_an_answer_to_nothing_is_refused_with_what_is_pending(world: World
         await app.aio.handle("nosuch").deny("x")
 
 
-@pytest.mark.spec("APR-009", "RSM-008")
+@pytest.mark.spec("APR-009")
 async def test_a_resume_with_part_of_the_verdicts_stores_nothing(world: World) -> None:
     """None and one of two: suspended both times with the same two calls, nothing executed, nothing written."""
     done = Effects()

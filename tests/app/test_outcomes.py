@@ -209,7 +209,22 @@ async def test_the_model_reads_the_projection_and_the_receipt_keeps_the_raw_resu
     assert result_of_call(model.requests[-1].messages).text == "3 rows"
 
 
-@pytest.mark.spec("TSC-004", "RCP-002")
+@pytest.mark.spec("TSC-003")
+async def test_without_a_projection_the_model_reads_the_checked_result(world: World) -> None:
+    """What `validate_result` and the output schema made of it stands in the history; the receipt keeps what was returned."""
+
+    @tool(output_schema=dict[str, int], validate_result=lambda value: {name: 2 * given for name, given in value.items()})
+    async def double() -> dict[str, int]:
+        return {"n": 21}
+
+    model = MockModel([calls(call("double")), "done"])
+    result = await world.process(Agent("x", model=model, tools=[double])).aio.run_embedded("x", "go", run_id="r")
+    [receipt] = (await world.receipts("r")).values()
+    assert (receipt.stage, receipt.value) == ("completed", {"n": 21})
+    assert result_of_call(result.messages).text == result_of_call(model.requests[-1].messages).text == '{"n": 42}'
+
+
+@pytest.mark.spec("TSC-004")
 @pytest.mark.parametrize(
     ("broken", "stage", "outcome"),
     [("to_model_output", "projection-failed", "projection-failed"), ("validate_result", "validation-failed", "invalid-result")],

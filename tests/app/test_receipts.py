@@ -108,7 +108,7 @@ async def test_the_raw_result_is_stored_before_user_code_makes_it_readable(world
     assert [part.text for part in results_of(model)] == ["30 in words"]
 
 
-@pytest.mark.spec("ENV-004", "RCP-006", "RCP-008")
+@pytest.mark.spec("RCP-006", "RCP-008")
 async def test_what_is_recorded_answers_its_call_after_a_crash(world: World) -> None:
     """A failed and a completed call keep their answers when a third one dies with the process; neither runs again."""
     done = Effects()
@@ -154,7 +154,7 @@ async def test_what_is_recorded_answers_its_call_after_a_crash(world: World) -> 
     ]
 
 
-@pytest.mark.spec("RCP-007", "REC-001", "RSM-008")
+@pytest.mark.spec("RCP-007", "REC-001")
 async def test_an_interrupted_effect_is_neither_repeated_nor_reported(world: World) -> None:
     """The resume stops for reconciliation and names the call; no model request has a result of it and nothing is written."""
     done = Effects()
@@ -184,6 +184,7 @@ async def test_an_interrupted_effect_is_neither_repeated_nor_reported(world: Wor
     assert (after.messages, after.receipts) == (before.messages, before.receipts)
 
 
+@pytest.mark.spec("RSM-003")
 async def test_what_became_of_an_interrupted_effect_can_be_said(world: World) -> None:
     """One call gets the outcome that somebody found, another may run again; an answer to only one of them changes nothing."""
     done = Effects()

@@ -137,7 +137,6 @@ async def test_a_run_without_a_store_cannot_be_resumed(world: World) -> None:
     assert (requests(agent), done.done) == (0, {})
 
 
-@pytest.mark.spec("APR-012")
 @pytest.mark.parametrize("verdict", [None, True])
 async def test_a_turn_that_was_taken_up_asks_nobody_again(world: World, verdict: bool | None) -> None:
     """Its gated call without a verdict in the record is denied, with one it runs once; the run goes on either way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,14 +118,25 @@ async def test_resuming_a_run_that_has_ended_is_a_read(world: World, entry: obje
     assert (await world.head("r")).revision == before
 
 
-@pytest.mark.spec("RES-005", "RES-018")
-async def test_a_refusal_of_the_model_stops_the_run(memory: World) -> None:
-    """After exactly one call, with reason `refusal`; reading the output is an error."""
-    refusing = agent(reply("I will not", finish_reason="content_filter"))
+@pytest.mark.spec("RES-005")
+@pytest.mark.parametrize("output_type", [None, int])
+async def test_a_refusal_of_the_model_stops_the_run(memory: World, output_type: Any) -> None:
+    """After exactly one call, with reason `refusal`, whether its text is the answer or one is asked for afterwards."""
+    refusing = agent(reply("I will not", finish_reason="content_filter"), output_type=output_type)
     result = await run_agent(refusing, "hi", store=memory.store)
     assert (result.status, result.reason, result.text) == ("stopped", "refusal", "I will not")
     assert isinstance(refusing.model, MockModel)
     assert len(refusing.model.requests) == 1
+
+
+@pytest.mark.spec("RES-005")
+async def test_a_stop_with_more_to_say_has_details_that_are_plain_data(world: World) -> None:
+    """Its reason names the kind, its details the values, and both come out of the store as they were."""
+    made = agent(calls(call("look")), limits=Limits(max_steps=1))
+    result = await run_agent(made, "hi", store=world.store, run_id="r")
+    assert (result.status, result.reason) == ("stopped", "max-steps")
+    assert json.loads(json.dumps(result.stop_details)) == {"max_steps": 1}
+    assert (await resume_agent(made, "r", store=world.store)).stop_details == result.stop_details
 
 
 @pytest.mark.spec("RES-007")
@@ -192,9 +204,11 @@ async def test_a_store_that_fails_is_a_failed_result_and_a_resume_goes_on(world:
     store = CrashingStore(world.store, at=2, error=RuntimeError("disk full"))
     result = await run_agent(made, "hi", store=store.as_store, run_id="r")
     assert result.status == "failed"
-    assert (await world.head("r")).status == "running"
+    loaded = await world.loaded("r")
+    assert (loaded.head.status, loaded.head.revision, len(loaded.messages)) == ("running", 1, 1)
     await world.later(60_000)
     assert (await resume_agent(agent("done"), "r", store=world.store)).status == "completed"
+    assert (await world.head("r")).revision > 1
 
 
 @pytest.mark.spec("CKP-009")

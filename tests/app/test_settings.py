@@ -176,8 +176,13 @@ def test_accounts_in_urls_are_shown_nowhere() -> None:
     assert "postgresql://db/x" in shown
 
 
+@pytest.mark.spec("DST-012")
 def test_leases_follow_redis_then_the_database() -> None:
-    """Redis where there is one, else the Postgres of the store, a file beside an SQLite file, memory beside memory."""
+    """Redis where there is one, else the Postgres of the store, a file beside an SQLite file, memory beside memory.
+
+    Without any setting both are SQLite files.
+    """
+    assert (Settings().database_url, Settings().leases) == ("sqlite:///deuz.db", "sqlite:///deuz.db.leases")
     assert Settings(redis_url="redis://r/0").leases == "redis://r/0"
     assert Settings(database_url="sqlite:///a.db").leases == "sqlite:///a.db.leases"
     assert Settings(database_url="sqlite://:memory:").leases == "memory://"

@@ -192,7 +192,6 @@ class TestRecordVersion:
     def version(self, run: object) -> int:
         return to_change(run, COMMIT).version  # pyright: ignore[reportArgumentType]
 
-    @pytest.mark.spec("ENV-004")
     def test_unanswered_failed_receipts(self) -> None:
         """A `failed` or `suspended` receipt in an unanswered turn makes it 2; `executing` and `completed` ones do not."""
         run = after(queued(), opened(), replied(call("c1"), call("c2")), CallStarted("c1", "add", False))

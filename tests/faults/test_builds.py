@@ -80,7 +80,7 @@ def test_each_run_is_executed_by_the_build_that_began_it(pool: Pool, client: Deu
     assert {head_of(client, handle).attempts for handle in handles} == {0}
 
 
-@pytest.mark.spec("DST-006")
+@pytest.mark.spec("BND-008", "DST-006")
 @pytest.mark.parametrize("agent", ["changed", "only-old"])
 def test_a_run_that_nobody_can_execute_waits_untouched(pool: Pool, client: Deuz, agent: str) -> None:
     """It is reported, its record stays as it is, and it goes on at once when its build is back, however long it waited."""

@@ -20,7 +20,7 @@ SLACK_S = 10.0
 """A takeover is due within a TTL and two seconds; a machine that also runs other tests may take longer to find the time."""
 
 
-@pytest.mark.spec("FR-07", "LEA-011")
+@pytest.mark.spec("FR-07", "IDM-006", "LEA-011")
 def test_a_child_killed_in_the_middle_of_a_tool_is_taken_over(pool: Pool) -> None:
     """The same run goes on, in another process, within a lease TTL of the death; the tool has the same key again."""
     pool.start("prefork")

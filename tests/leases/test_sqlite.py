@@ -48,6 +48,7 @@ def count_under_a_lease(path: Path, counter: Path, owner: str) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.spec("DST-012")
 def test_processes_share_a_file(path: Path, tmp_path: Path) -> None:
     """Processes that open one new file at the same time never hold a key together: no count is lost."""
     counter = tmp_path / "counter"

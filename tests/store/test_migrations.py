@@ -88,6 +88,7 @@ async def test_a_missing_migration_says_what_to_run(postgres_dsn: str) -> None:
     await store.close()
 
 
+@pytest.mark.spec("SST-004")
 async def test_a_newer_schema_is_refused(migrated_postgres_dsn: str) -> None:
     """A database that a later version migrated is neither used nor migrated."""
     with psycopg.connect(migrated_postgres_dsn) as connection:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from deuz_workers.core.change import (
     Applied,
     BudgetExceeded,
@@ -76,6 +78,7 @@ async def test_a_cancel_after_an_ending_comes_too_late(bench: Bench, sessions: S
     assert noted is None
 
 
+@pytest.mark.spec("SST-007")
 async def test_one_of_two_holders_of_a_revision_writes(bench: Bench, sessions: Sessions) -> None:
     """Two commits from one revision: the second meets the first one's revision and writes nothing."""
     head = await bench.start()

@@ -310,7 +310,6 @@ async def test_cancelling_an_async_tool_reaches_it() -> None:
     assert cleared.is_set()
 
 
-@pytest.mark.spec("APR-001")
 def test_a_predicate_gets_converted_arguments() -> None:
     """It sees what the function would see, defaults included, and its truth decides."""
     seen: list[object] = []

@@ -122,7 +122,6 @@ def test_without_a_projection_the_accepted_result_is_shown() -> None:
     assert checked == [21, 21]
 
 
-@pytest.mark.spec("TSC-001")
 def test_a_result_that_misses_its_schema_is_refused_and_not_projected() -> None:
     """The refusal names the place and the expectation, not the value."""
     seen: list[object] = []
@@ -133,7 +132,6 @@ def test_a_result_that_misses_its_schema_is_refused_and_not_projected() -> None:
     assert seen == []
 
 
-@pytest.mark.spec("TSC-001")
 def test_a_plain_schema_needs_a_validator() -> None:
     """A JSON Schema as output schema is refused without `validate_result`, and checked together with it."""
     for make in (

@@ -43,7 +43,6 @@ def runs(pool: Pool) -> list[str]:
 
 
 @pytest.mark.processes
-@pytest.mark.spec("DWK-001")
 @pytest.mark.parametrize("kind", ["threads", "prefork"])
 def test_a_message_starts_a_run_once(pool: Pool, stranger: Celery, kind: str) -> None:
     """The task id is the idempotency key: the same message five times is one run, which completes."""
