@@ -124,6 +124,7 @@ if TYPE_CHECKING:
         tokens_above,
     )
     from deuz_workers.ports.tool import ToolContext
+    from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
     from deuz_workers.providers.chat_completions import ChatCompletionsModel
     from deuz_workers.providers.mock import MockModel
     from deuz_workers.providers.prices import Price
@@ -158,6 +159,7 @@ __all__ = [
     "Handle",
     "HookError",
     "ImagePart",
+    "Inconclusive",
     "Interruption",
     "LeaseLost",
     "LeaseStoreUnavailableError",
@@ -188,6 +190,7 @@ __all__ = [
     "ProducerKey",
     "Reducer",
     "ReducerContext",
+    "Rejected",
     "ResultEvent",
     "ResultTimeoutError",
     "RetryRefusedError",
@@ -229,6 +232,8 @@ __all__ = [
     "UnknownToolError",
     "UnsupportedPoolError",
     "Usage",
+    "Verified",
+    "VerifyContext",
     "WarningPart",
     "client_tool",
     "cost_above",
@@ -294,6 +299,7 @@ _HOMES = {
         "tokens_above",
     ),
     "ports.tool": ("ToolContext",),
+    "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
     "providers.chat_completions": ("ChatCompletionsModel",),
     "providers.mock": ("MockModel",),
     "providers.prices": ("Price",),

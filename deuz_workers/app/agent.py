@@ -15,6 +15,7 @@ from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrail, Guardrails, Prepa
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
+from deuz_workers.ports.verify import Verify
 from deuz_workers.tools.decorator import tool
 from deuz_workers.tools.output import Output
 
@@ -54,6 +55,7 @@ class Agent:
         stop_when: StopWhen | Iterable[StopWhen] = (),
         make_context: MakeContext | None = None,
         approve_tool_call: ApproveToolCall | None = None,
+        verify: Verify | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -77,6 +79,8 @@ class Agent:
             stop_when: conditions on `StepInfo`, any of which ends the run before the next model call of the loop.
             make_context: takes `RunFacts`, returns `RunContext(tools={tool name: value}, runtime=value)` for tools and hooks of
                 one run; asked in every process that works on it. It may be a coroutine function. Never stored.
+            verify: takes the output and a `VerifyContext`, returns `Verified`, `Rejected(feedback)` or `Inconclusive`; nothing
+                completes without its word. It must be idempotent, since it is asked again after a crash.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -101,6 +105,7 @@ class Agent:
             stop_when=_stops(name, stop_when),
             make_context=_function(name, "make_context", make_context),
             approve_tool_call=_function(name, "approve_tool_call", approve_tool_call),
+            verify=_function(name, "verify", verify),
         )
 
     @property

@@ -56,8 +56,9 @@ class AgentResult(Generic[T]):
     """The output of a completed run; read it as `output`."""
     reason: str | None = None
     """Why it was stopped: `aborted`, `max-steps`, `refusal`, `length`, `output-attempts-exhausted`, `tool-errors`,
-    `stop-condition`, `guardrail:input`, `guardrail:output`, `start-before-passed`; or `tool-reconciliation-required`, or
-    `quarantine`, both of a run that is parked until somebody frees it."""
+    `verification-attempts-exhausted`, `verification-inconclusive`, `stop-condition`, `guardrail:input`, `guardrail:output`,
+    `start-before-passed`; or `tool-reconciliation-required`, or `quarantine`, both of a run that is parked until somebody
+    frees it."""
     stop_details: Mapping[str, object] | None = None
     error: Mapping[str, object] | None = None
     """Of a failed run: `name`, `message`, perhaps `code` and further scalars. JSON keeps it."""

@@ -22,6 +22,11 @@ def ask_for_repair(problem: str) -> Message:
     )
 
 
+def ask_for_another(feedback: str) -> Message:
+    """The user turn after a candidate that the verifier rejected."""
+    return user(f"This answer was not accepted: {feedback}\nGive the whole answer again, corrected.")
+
+
 def candidate(message: Message, tool_name: str | None) -> Message:
     """The reply as it is kept: its text, or the arguments of the call of `tool_name` as text, and no call.
 

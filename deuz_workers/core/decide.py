@@ -30,6 +30,7 @@ from deuz_workers.core.events import Finished
 from deuz_workers.core.messages import ToolUsePart
 from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.run import Run
+from deuz_workers.core.verification import verify_candidate
 
 REDUCE = "reduce"
 """Call id of a reducer's only call."""
@@ -53,14 +54,26 @@ def decide(run: Run) -> Effect:
     if calls := run.open_calls:
         return _settle_turn(run, calls)
     if len(run.history) and run.history[-1].role == "assistant":
-        text = run.history[-1].text
-        if envelope.finalizes:
-            return CheckOutput(text) if envelope.phase == "finalizing" else AskForOutput()
-        details = {"finish_reason": "length"} if envelope.checkpoint.cut_off else None
-        return Finish(Finished("completed", details=details, output=text, has_output=True))
+        return _judge_reply(run, run.history[-1].text)
     if envelope.task_id is not None and envelope.status == "queued" and not run.inputs_given:
         return GatherInputs()
     return _call_model(run)
+
+
+def _judge_reply(run: Run, text: str) -> Effect:
+    """A reply without calls ends the loop. What is asked for then is a candidate until it is checked and verified."""
+    envelope = run.envelope
+    if envelope.finalizes and envelope.phase != "finalizing":
+        return AskForOutput()
+    if envelope.verifies:
+        return verify_candidate(run, text)
+    return CheckOutput(text) if envelope.finalizes else Finish(completed(run, text))
+
+
+def completed(run: Run, output: object) -> Finished:
+    """The end of a run whose newest reply is its answer."""
+    details = {"finish_reason": "length"} if run.envelope.checkpoint.cut_off else None
+    return Finished("completed", details=details, output=output, has_output=True)
 
 
 def unknown_effects(run: Run) -> tuple[Receipt, ...]:

@@ -36,6 +36,18 @@ class CheckOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyCandidate:
+    """Has this text the output type of the run, where it has one, and does the verifier accept it?
+
+    The attempt is recorded before the verifier is asked. Ordered again after a death or a refused save, it is the next attempt.
+    """
+
+    text: str
+    attempt: int
+    """From 1, over all candidates of the run."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedCall:
     """`start`: never ran. `rerun`: interrupted, may be repeated. `project`: ran, its raw value is recorded."""
 
@@ -97,6 +109,7 @@ Effect = (
     | CallModel
     | AskForOutput
     | CheckOutput
+    | VerifyCandidate
     | RunCalls
     | AnswerTurn
     | Reconcile

@@ -61,7 +61,7 @@ class LoopCheckpoint:
     approval_request_counts: Mapping[str, int] = field(default_factory=lambda: NO_COUNTS)
     """How often the gate asked for an approval under each call id."""
     output_attempts: int = 0
-    """Turns that asked for the final answer."""
+    """Turns that asked for the final answer; a rejected candidate of the verifier begins them anew."""
     input_checked: bool = False
     """The guardrails of the input have seen it in this leg."""
     tool_errors: Mapping[str, int] = field(default_factory=lambda: NO_COUNTS)
@@ -75,6 +75,10 @@ class LoopCheckpoint:
     had failed, and the call that failed stays counted (MDL-010)."""
     taken_up: bool = False
     """The calls of this turn were waited for and the answers are here: what is asked for only now counts as denied."""
+    verify_attempts: int = 0
+    """How often the verifier was about to be asked, over all candidates."""
+    verifying: bool = False
+    """The verifier may have been asked about the newest reply, and no verdict is saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class AgentRunEnvelope:
     """Messages that arrived while calls of a turn were open; they follow its results, since a call is answered first."""
     finalizes: bool = False
     """The agent that began the run has an output type."""
+    verifies: bool = False
+    """The agent that began the run has a verifier: nothing completes without its word."""
     warnings: tuple[tuple[str, str], ...] = ()
     """Setting and message of each."""
     cancelled: bool = False
@@ -145,7 +151,9 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         checkpoint["reruns"] = envelope.checkpoint.reruns
     if envelope.checkpoint.tool_errors:
         checkpoint["tool_errors"] = dict(envelope.checkpoint.tool_errors)
-    for name in ("input_checked", "cut_off", "new_turn", "taken_up"):
+    if envelope.checkpoint.verify_attempts:
+        checkpoint["verify_attempts"] = envelope.checkpoint.verify_attempts
+    for name in ("input_checked", "cut_off", "new_turn", "taken_up", "verifying"):
         if getattr(envelope.checkpoint, name):
             checkpoint[name] = True
     record: dict[str, object] = {
@@ -166,7 +174,7 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["held"] = [message_to_record(message) for message in envelope.held]
     if envelope.warnings:
         record["warnings"] = [list(warning) for warning in envelope.warnings]
-    for name in ("finalizes", "cancelled"):
+    for name in ("finalizes", "verifies", "cancelled"):
         if getattr(envelope, name):
             record[name] = True
     for name in ("retry", "reason", "stop_details", "error"):
@@ -227,6 +235,8 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 _int(checkpoint.get("reruns", 0)),
                 checkpoint.get("new_turn") is True,
                 checkpoint.get("taken_up") is True,
+                _int(checkpoint.get("verify_attempts", 0)),
+                checkpoint.get("verifying") is True,
             ),
             limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),
             usage=Usage.from_record(cast(Mapping[str, object], record["usage"])),
@@ -236,6 +246,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
             held=tuple(map(message_from_record, cast("list[object]", record.get("held", [])))),
             finalizes=record.get("finalizes") is True,
+            verifies=record.get("verifies") is True,
             warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),

@@ -15,6 +15,8 @@ from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.transient import TransientKind
 from deuz_workers.core.usage import Usage
 
+Verdict = Literal["verified", "rejected", "inconclusive"]
+
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 NO_OUTCOMES: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
@@ -47,6 +49,8 @@ class Bound:
     """The agent has an output type."""
     has_loop: bool = True
     """There is something to do before the final answer is asked for: the agent has tools."""
+    verifies: bool = False
+    """The agent has a verifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,20 @@ class OutputRejected:
     """The newest reply does not have the output type; `problem` tells the model why."""
 
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationStarted:
+    """The verifier may be asked about the newest reply once this is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationEnded:
+    """What the verifier said. A `Finished` follows `verified` in the same commit; the other two lead on by themselves."""
+
+    verdict: Verdict
+    text: str | None = None
+    """Feedback of `rejected`; reason of `inconclusive`, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +273,8 @@ Event = (
     | Warned
     | OutputAsked
     | OutputRejected
+    | VerificationStarted
+    | VerificationEnded
     | ModelCallStarted
     | ModelReplied
     | ModelCallFailed

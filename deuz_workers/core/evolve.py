@@ -1,10 +1,10 @@
 """Folding what happened into the run. `evolve(run, event)` returns the next run and leaves the given one as it is.
 
 Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
-`model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `tool.started`, `tool.rejected`, `tool.executed`,
-`tool.failed`, `tool.completed`, `guardrail`, `warning`, `turn.answered`, `run.rewritten`, `run.suspended`, `run.resumed`,
-`run.retried`, `call.approved`, `call.denied`, `run.completed`, `run.stopped`, `run.failed`. They
-carry ids, names, counts, error texts and reasons of guardrails; never prompts, arguments, results.
+`model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`, `verification.ended`,
+`tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `guardrail`, `warning`, `turn.answered`,
+`run.rewritten`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`, `call.denied`, `run.completed`, `run.stopped`,
+`run.failed`. They carry ids, names, counts, error texts and reasons of guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from deuz_workers.core.events import (
     Resumed,
     Suspended,
     TurnAnswered,
+    VerificationEnded,
+    VerificationStarted,
     Waited,
     Warned,
 )
@@ -53,6 +55,7 @@ from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
 from deuz_workers.core.usage import Usage
+from deuz_workers.core.verification import end_verification, leave_verification, start_verification
 
 
 def evolve(run: Run, event: Event) -> Run:
@@ -78,7 +81,8 @@ def _fold(draft: Draft, event: Event) -> None:
         case NotesFolded():
             _fold_notes(draft, event)
         case Bound(binding, limits):
-            draft.change(binding=binding, limits=limits or draft.value("limits"), finalizes=event.finalizes)
+            draft.change(binding=binding, limits=limits or draft.value("limits"))
+            draft.change(finalizes=event.finalizes, verifies=event.verifies)
             if event.finalizes and not event.has_loop:
                 draft.change(phase="finalizing")
         case GuardrailFired():
@@ -97,6 +101,11 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.append(message)
         case OutputRejected():
             _reject_output(draft, event)
+        case VerificationStarted():
+            start_verification(draft)
+        case VerificationEnded():
+            if ending := end_verification(draft, event):
+                _fold(draft, ending)
         case InputsGiven(messages):
             draft.inputs_given = True
             draft.append(*messages)
@@ -157,6 +166,7 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
 def _start_model_call(draft: Draft, call: OpenCall) -> None:
     if draft.point("open_call") is not None:
         _abandon_call(draft)
+    leave_verification(draft)
     step = draft.point("step")
     if not draft.point("attempts") or draft.point("new_turn"):
         step += 1
@@ -406,6 +416,7 @@ def _resume(draft: Draft, event: Resumed) -> None:
 def _finish(draft: Draft, event: Finished) -> None:
     if draft.point("open_call") is not None:
         _abandon_call(draft)
+    draft.move(verifying=False)
     draft.change(
         reason=event.reason,
         stop_details=event.details,

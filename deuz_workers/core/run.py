@@ -73,7 +73,8 @@ class Run:
 
     @property
     def is_mid_step(self) -> bool:
-        return self.envelope.checkpoint.open_call is not None or bool(self.interrupted)
+        checkpoint = self.envelope.checkpoint
+        return checkpoint.open_call is not None or checkpoint.verifying or bool(self.interrupted)
 
     @property
     def record_version(self) -> int:

@@ -33,6 +33,8 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("running", "Warned"): ("running",),
     ("running", "OutputAsked"): ("running",),
     ("running", "OutputRejected"): ("running",),
+    ("running", "VerificationStarted"): ("running",),
+    ("running", "VerificationEnded"): ("running",),
     ("running", "ModelCallFailed"): ("running",),
     ("running", "ModelCallAbandoned"): ("running",),
     ("running", "CallStarted"): ("running",),

@@ -11,7 +11,10 @@ from deuz_workers.ports.definition import AgentDefinition
 
 
 def binding_of(agent: AgentDefinition) -> dict[str, object]:
-    """Model, tools by name with a digest of what the model sees of them, limits, and the agent's own `binding_id`."""
+    """Model, tools by name with a digest of what the model sees of them, limits, and the agent's own `binding_id`.
+
+    That there is a verifier is part of it, what it does is not: nothing that began with one completes without one.
+    """
     tools = {
         name: digest({"parameters": tool.spec.parameters, "description": tool.spec.description})
         for name, tool in sorted(agent.tools.items())
@@ -19,6 +22,8 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
     binding: dict[str, object] = {"binding_id": agent.binding_id, "limits": _limits(agent.limits), "model": agent.model.name}
     if agent.output is not None:
         binding["output"] = digest(agent.output.record)
+    if agent.verify is not None:
+        binding["verifies"] = True
     return {**binding, "tools": tools}
 
 

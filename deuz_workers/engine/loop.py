@@ -22,6 +22,7 @@ from deuz_workers.core.effects import (
     Nothing,
     Reconcile,
     RunCalls,
+    VerifyCandidate,
 )
 from deuz_workers.core.events import Finished, OutputAsked, Waited
 from deuz_workers.core.run import Run
@@ -34,6 +35,7 @@ from deuz_workers.engine.model_turn import call_model, check_output, run_end, tu
 from deuz_workers.engine.slot import lacks_slot, take_slot
 from deuz_workers.engine.taken_answers import next_expiry_ms
 from deuz_workers.engine.tool_turn import run_calls
+from deuz_workers.engine.verification import verify
 from deuz_workers.errors import HookError, as_record
 
 log = logging.getLogger(__name__)
@@ -93,6 +95,8 @@ async def carry_out(leg: Leg, effect: Effect, run: Run) -> LoopEnd | None:
             return "turn"
         case CheckOutput(text):
             return await check_output(leg, text)
+        case VerifyCandidate():
+            return await verify(leg, effect)
         case RunCalls():
             return await run_calls(leg, effect, run)
         case AnswerTurn():

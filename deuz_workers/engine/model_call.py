@@ -67,7 +67,13 @@ class ModelCall:
         started = ModelCallStarted(OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost))
         if self.run.envelope.binding is None:
             agent = self.agent
-            bound = Bound(self.bindings.of(agent), agent.limits, agent.output is not None, has_loop=bool(agent.tools))
+            bound = Bound(
+                self.bindings.of(agent),
+                agent.limits,
+                finalizes=agent.output is not None,
+                has_loop=bool(agent.tools),
+                verifies=agent.verify is not None,
+            )
             return (bound, started)
         return (started,)
 

@@ -14,6 +14,7 @@ from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, Prepar
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import CancelSignal, Tool
+from deuz_workers.ports.verify import Verify
 
 NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 
@@ -58,6 +59,8 @@ class AgentDefinition:
     prepare_step: PrepareStep | None = None
     stop_when: Mapping[str, StopWhen] = field(default_factory=lambda: NO_STOPS)
     """By the name that is reported."""
+    verify: Verify | None = None
+    """Says whether an answer is right; None: whatever has the right form is accepted."""
 
     @property
     def has_step_hooks(self) -> bool:

@@ -1,13 +1,15 @@
 """Runs under a virtual clock, in processes that die where a schedule says.
 
-A *point* is a moment before or after a commit, a model call or a tool call; points are counted over the whole simulation. When
-the count reaches a number of `deaths`, the process of that moment is dead: nothing of it reaches store or leases any more, its
-lease is not given back, and the next process comes after the lease has lapsed. Store and leases are the real ones, in memory.
+A *point* is a moment before or after a commit, a model call, a tool call or the verifier; points are counted over the whole
+simulation. When the count reaches a number of `deaths`, the process of that moment is dead: nothing of it reaches store or
+leases any more, its lease is not given back, and the next process comes after the lease has lapsed. Store and leases are the
+real ones, in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -33,6 +35,7 @@ from deuz_workers.ports.live import Silence
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest, OnText
 from deuz_workers.ports.store import NewRun, When
 from deuz_workers.ports.tool import Tool, ToolContext
+from deuz_workers.ports.verify import Verify, VerifyContext
 from deuz_workers.store.sql_store import SqlStore
 from deuz_workers.store.sqlite import SqliteDialect
 from deuz_workers.tools.threads import THREADS
@@ -245,6 +248,7 @@ class _Registry:
                 agent,
                 model=_MortalModel(process, agent.model),
                 tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
+                verify=None if agent.verify is None else _mortal_verify(process, agent.verify),
             )
             for name, agent in agents.items()
         }
@@ -296,6 +300,17 @@ class _MortalTool:
     def project(self, value: object) -> str:
         self._process.check()
         return self._inner.project(value)
+
+
+def _mortal_verify(process: Process, inner: Verify) -> Verify:
+    async def verify(output: object, context: VerifyContext) -> object:
+        process.point(f"before verify {context.attempt}")
+        said = inner(output, context)
+        said = await said if inspect.isawaitable(said) else said
+        process.point(f"after verify {context.attempt}")
+        return said
+
+    return verify
 
 
 class _Nobody:
