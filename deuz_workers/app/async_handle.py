@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from deuz_workers.app.access import Access, Pauses, not_found
@@ -16,6 +16,7 @@ from deuz_workers.app.taking_up import take_up
 from deuz_workers.core.change import FINAL, Bell, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
+from deuz_workers.core.receipts import fold_receipts
 from deuz_workers.errors import ResultTimeoutError
 from deuz_workers.ports.store import JournalRow
 
@@ -70,8 +71,11 @@ class AsyncRun:
             await pauses.wait()
 
     async def envelope(self) -> AgentRunEnvelope:
-        """The stored record as it is, for inspection. Raises `RunNotFoundError`, `CheckpointVersionError`."""
-        return decode_envelope(await self._access.head(self.scope, self.run_id))
+        """The stored record as it is, receipts included. Raises `RunNotFoundError`, `CheckpointVersionError`, `CodecError`."""
+        loaded = await self._access.store.load(self.scope, self.run_id)
+        if loaded is None:
+            raise not_found(self.scope, self.run_id)
+        return replace(decode_envelope(loaded.head), tool_results=fold_receipts(loaded.receipts))
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask for the run's end; it reads `stopped` / `aborted` soon after. False: it has ended before.

@@ -16,6 +16,7 @@ from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
+from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import CheckpointVersionError, CodecError
 
@@ -24,6 +25,7 @@ READABLE_VERSIONS = frozenset((1, 2))
 CHECKPOINT_VERSION = 1
 
 NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+NO_RECEIPTS: Mapping[tuple[int, str], Receipt] = MappingProxyType({})
 NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -123,6 +125,9 @@ class AgentRunEnvelope:
     output: object = None
     has_output: bool = False
     error: Mapping[str, object] | None = None
+    tool_results: Mapping[tuple[int, str], Receipt] = field(default_factory=lambda: NO_RECEIPTS)
+    """Receipts by turn and call id, as whoever inspects a run reads them (ENV-016). They are rows of their own and no part of
+    the body; an engine has those of its turn in `Run.receipts`."""
 
     @property
     def kind(self) -> str:

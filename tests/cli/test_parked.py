@@ -16,7 +16,6 @@ from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.cli.conftest import Deuz
 
-
 LEASE_TTL_MS = 1_000
 """Whoever takes a run over that died waits as long."""
 

@@ -1,0 +1,124 @@
+"""What a resume has to match: every recorded item, in turn, and nothing that a run does not use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deuz_workers import Agent, Limits, MockModel, Output, tool
+from deuz_workers.providers.script import call, calls
+from deuz_workers.testing.crashing_store import ProcessDied
+from tests.app.world import Effects, World
+
+SENTENCE = "Native agent binding changed across resume."
+ONE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+OTHER = {**ONE, "properties": {"n": {"type": "number"}}}
+
+
+def agent(change: str = "", done: Effects | None = None) -> Agent:
+    """Asks before it acts; `change`: which recorded item differs."""
+
+    async def act(n: int) -> str:
+        if done is not None:
+            done("act")
+        return "did it"
+
+    async def acted(n: float) -> str:
+        return "did it"
+
+    function: Any = acted if change == "schema of a tool" else act
+    function.__doc__ = "Does something else." if change == "description of a tool" else "Does it."
+    made = tool(name="acts" if change == "name of a tool" else "act", needs_approval=True)(function)
+
+    @tool
+    async def more() -> str:
+        return "more"
+
+    script = calls(call("act", n=1)), "done", '{"n": 1}'
+    return Agent(
+        "x",
+        model=MockModel(script, model="other" if change == "model" else "scripted"),
+        tools=[made, more] if change == "another tool" else [made],
+        limits=Limits(max_steps=7) if change == "limits" else None,
+        binding_id="2" if change == "binding_id" else "1",
+        output_type=None
+        if change == "no output type"
+        else Output(OTHER if change == "output schema" else ONE, validate=lambda value: value),
+    )
+
+
+@pytest.mark.spec("BND-001")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "model",
+        "schema of a tool",
+        "description of a tool",
+        "name of a tool",
+        "another tool",
+        "output schema",
+        "no output type",
+        "limits",
+        "binding_id",
+    ],
+)
+async def test_a_resume_with_one_other_item_is_refused(world: World, change: str) -> None:
+    """The sentence, no call, and the revision is what it was; with the first agent the run goes on."""
+    waiting = await world.process(agent()).aio.run_embedded("x", "go", run_id="r")
+    verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+    stored, done, changed = await world.loaded("r"), Effects(), agent(change, Effects())
+    result = await world.process(changed).aio.resume_embedded("r", approvals=verdicts)
+    assert str((result.error or {})["message"]).startswith(SENTENCE)
+    assert isinstance(changed.model, MockModel)
+    assert (changed.model.requests, (await world.loaded("r")).head.revision) == ((), stored.head.revision)
+    assert (await world.loaded("r")) == stored
+    done = Effects()
+    assert (await world.process(agent(done=done)).aio.resume_embedded("r", approvals=verdicts)).status == "completed"
+    assert done.done == {"act": 1}
+
+
+@pytest.mark.spec("BND-006")
+async def test_a_flipped_flag_is_not_compared(world: World) -> None:
+    """The resume is not refused, and what the receipt recorded decides; the page about tools asks for a new `binding_id`."""
+    done, dies = Effects(), [True]
+
+    def made(replay: Any) -> Agent:
+        @tool(replay=replay)
+        async def act() -> str:
+            done("act")
+            if dies:
+                raise ProcessDied
+            return "did it"
+
+        return Agent("x", model=MockModel([calls(call("act")), "done"]), tools=[act])
+
+    for run_id, first, second in (("a", None, "idempotent"), ("b", "idempotent", None)):
+        dies[:], done.done = [True], type(done.done)()
+        with pytest.raises(ProcessDied):
+            await world.process(made(first)).aio.run_embedded("x", "go", run_id=run_id)
+        dies.clear()
+        result = await world.process(made(second)).aio.resume_embedded(run_id)
+        assert result.error is None
+        if first is None:
+            assert (result.reason, done.done) == ("tool-reconciliation-required", {"act": 1})
+        else:
+            assert (result.status, done.done) == ("completed", {"act": 2})
+    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+    assert "Raise the agent's `binding_id` when the flag" in page
+
+
+@pytest.mark.spec("BND-007")
+async def test_a_plain_run_binds_nothing_that_it_does_not_use(memory: World) -> None:
+    """Golden: `binding_id`, limits, model and tools, and no key of handoffs, MCP, memory, chat or other models."""
+    app = memory.process(Agent("x", model=MockModel(["hi"])))
+    await app.aio.run_embedded("x", "go", run_id="r")
+    binding = json.loads((await memory.head("r")).body)["binding"]
+    assert binding == {
+        "binding_id": "1",
+        "limits": {"max_retries": 4, "max_steps": 20, "model_timeout_ms": 600_000, "tool_timeout_ms": 900_000},
+        "model": "mock:scripted",
+        "tools": {},
+    }

@@ -1,0 +1,126 @@
+"""The stored body, key by key: a golden file that every later build reads, and the page that explains it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from deuz_workers.core.change import Head
+from deuz_workers.core.codec import decode
+from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall, decode_envelope, encode_body
+from deuz_workers.core.limits import Limits
+from deuz_workers.core.messages import user
+from deuz_workers.core.usage import Usage
+from tests.core.runs import queued
+
+GOLDEN = Path(__file__).parent / "golden_envelope.json"
+PAGE = Path(__file__).parents[2] / "docs" / "record.md"
+
+WHOLE = AgentRunEnvelope(
+    rid=queued().envelope.rid,
+    scope="s",
+    run_id="r",
+    run_kind="agent",
+    agent="a",
+    last_seq=0,
+    checkpoint=LoopCheckpoint(
+        step=3,
+        attempts=2,
+        retries=1,
+        open_call=OpenCall("q", 2, 100, 7),
+        approval_request_counts={"c": 1},
+        output_attempts=1,
+        input_checked=True,
+        tool_errors={"add": 2},
+        cut_off=True,
+        reruns=1,
+        new_turn=True,
+        taken_up=True,
+        verify_attempts=1,
+        verifying=True,
+    ),
+    limits=Limits(max_steps=5, max_reruns=3),
+    usage=Usage(10, 5, cost_micros=30),
+    unknown_tokens=100,
+    scopes=("run:1", "user:2"),
+    binding={"binding_id": "1", "model": "mock:scripted", "limits": {}, "tools": {}},
+    verdicts={"c": {"approval_id": "c@1", "approved": True}},
+    held=(user("later"),),
+    finalizes=True,
+    verifies=True,
+    warnings=(("tool", "not as it was meant"),),
+    cancelled=True,
+    retry={"name": "ModelTimeoutError", "code": "model_timeout", "kind": "timeout"},
+    reason="aborted",
+    stop_details={"cancel_reason": "no longer needed"},
+    output={"answer": 42},
+    has_output=True,
+    error={"name": "ModelTimeoutError", "code": "model_timeout"},
+)
+
+
+def keys() -> set[str]:
+    record = json.loads(encode_body(WHOLE))
+    return set(record) | set(record["checkpoint"])
+
+
+@pytest.mark.spec("ENV-015")
+def test_a_body_with_every_key_is_read_and_written_as_it_was() -> None:
+    """The golden file holds every key that a record can have; a build that changes one on the way fails here."""
+    text = GOLDEN.read_text().strip()
+    assert json.loads(encode_body(WHOLE)) == json.loads(text)
+    read = decode_envelope(_head(text))
+    assert replace(read, revision=0, status="queued") == WHOLE
+    assert decode(encode_body(read)) == decode(text)
+    unset = AgentRunEnvelope(WHOLE.rid, "s", "r", "agent", "a")
+    same = {field.name for field in fields(WHOLE) if getattr(WHOLE, field.name) == getattr(unset, field.name)}
+    columns = {"rid", "scope", "run_id", "run_kind", "agent", "revision", "status", "phase", "epoch", "journal_seq", "seen_seq"}
+    assert same == columns | {"swarm_rid", "task_id", "tool_results"}, "set a new field in WHOLE, add its key to the golden file and to docs/record.md"
+    plain = LoopCheckpoint()
+    assert {field.name for field in fields(plain) if getattr(WHOLE.checkpoint, field.name) == getattr(plain, field.name)} == {
+        "version"
+    }
+
+
+def _head(body: str) -> Head:
+    return Head(
+        rid=WHOLE.rid,
+        scope="s",
+        run_id="r",
+        kind="agent",
+        agent="a",
+        queue="default",
+        priority=0,
+        shard=0,
+        revision=1,
+        commit_id=None,
+        version=1,
+        status="running",
+        phase="loop",
+        epoch=0,
+        last_seq=0,
+        journal_seq=0,
+        seen_seq=0,
+        body=body,
+        mid_step=False,
+        wake_seq=0,
+        cancel_seq=0,
+        open_items=0,
+        parked=None,
+        attempts=0,
+        due_in_ms=None,
+        deadline_in_ms=None,
+        start_before_in_ms=None,
+    )
+
+
+@pytest.mark.spec("ENV-015")
+def test_the_page_about_the_record_explains_every_key() -> None:
+    """Of the body and of the checkpoint, and none that is not there."""
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert documented - {"body", "deuz"} == keys()
