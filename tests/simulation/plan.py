@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deuz_workers.testing.virtual.faults import Faults
 from deuz_workers.testing.virtual.process import Role
@@ -32,6 +32,8 @@ class Plan:
     sweeps: bool = True
     roles: tuple[Role, ...] = POOLS[0]
     step_turns: int = 1
+    is_crowded: bool = False
+    """Played on Postgres, see `crowded_plan_of`."""
 
     @property
     def window(self) -> int:
@@ -128,3 +130,10 @@ def plan_of(seed: int) -> Plan:
                 late_bells=0.1,
             )
     return Plan(seed, kind, variant, profile, faults, profile != "calm", draw.choice(POOLS), draw.choice((1, 1, 3)))
+
+
+def crowded_plan_of(seed: int) -> Plan:
+    """Of the same runs with more who work on them at once: most of the time everybody is granted every lease."""
+    plan = plan_of(seed)
+    faults = replace(plan.faults, lies=seed % 4 > 0, doubled_bells=0.7)
+    return replace(plan, profile=f"{plan.profile}, crowded", faults=faults, sweeps=True, is_crowded=True)

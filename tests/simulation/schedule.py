@@ -11,7 +11,11 @@ from functools import cache
 
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.change import FINAL
+from deuz_workers.core.failure import place_of
+from deuz_workers.ports.runtime import Clock
 from deuz_workers.testing.virtual.faults import Faults
+from deuz_workers.testing.virtual.watched import Database, WatchedSqlite
+from deuz_workers.testing.virtual.witness import Witness
 from deuz_workers.testing.virtual.world import World
 from tests.simulation.happenings import happenings
 from tests.simulation.judging import Form, Forms, form_of, judge
@@ -51,7 +55,7 @@ class Verdict:
         plan = self.plan
         lines = [f"seed {plan.seed}: {plan.kind} {plan.variant}, {plan.profile}", *(f"  {what}" for what in self.wrong)]
         lines += ["  what happened:", *(f"    {what}" for what in self.met)]
-        lines.append(f"  replay: python -m tests.simulation --seed {plan.seed}")
+        lines.append(f"  replay: python -m tests.simulation --seed {plan.seed}{' --postgres' * plan.is_crowded}")
         return "\n".join(lines)
 
 
@@ -83,13 +87,15 @@ def calm_forms(kind: str, variant: int) -> Forms:
     return forms
 
 
-def play(plan: Plan, trace: Callable[[str], None] | None = None) -> Verdict:
+def play(
+    plan: Plan, trace: Callable[[str], None] | None = None, make_database: Callable[[Clock, Witness], Database] = WatchedSqlite
+) -> Verdict:
     """Let one schedule happen, and judge it. `trace` hears what arrives at servers; without it nothing is logged."""
     with nullcontext() if trace else _silence():
-        return _played(plan, trace)
+        return _played(plan, trace, make_database)
 
 
-def _played(plan: Plan, trace: Callable[[str], None] | None) -> Verdict:
+def _played(plan: Plan, trace: Callable[[str], None] | None, make_database: Callable[[Clock, Witness], Database]) -> Verdict:
     made, calm = scenario(plan.kind, plan.variant), calm_forms(plan.kind, plan.variant)
     world = World(
         plan.seed,
@@ -100,6 +106,7 @@ def _played(plan: Plan, trace: Callable[[str], None] | None) -> Verdict:
         sweeps=plan.sweeps,
         window=plan.window,
         signer=signer_of(made),
+        make_database=make_database,
         trace=trace,
     )
     world.settings = replace(world.settings, step_turns=plan.step_turns)
@@ -108,7 +115,7 @@ def _played(plan: Plan, trace: Callable[[str], None] | None) -> Verdict:
     try:
         world.loop.run(_play(world, people, made, plan, calm, verdict), most_turns=400_000)
     except AssertionError as error:
-        verdict.wrong.append(str(error))
+        verdict.wrong.append(f"{error!r} at {place_of(error)}")
     finally:
         verdict.wrong += world.complaints + [repr(error) for error in world.loop.failures]
         verdict.met, verdict.turns, verdict.deaths, verdict.ends = world.fate.met, world.loop.turns, world.deaths, world.ends

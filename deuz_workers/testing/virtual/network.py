@@ -29,11 +29,13 @@ async def ask(
     *,
     unreachable: Callable[[], BaseException | None],
     lost: Callable[[], BaseException | None],
+    settles: bool = False,
 ) -> T:
     """Send `operation` to its server and wait for the answer.
 
     It is carried out in one moment, also when its sender died or froze meanwhile. `unreachable`: an error if the server cannot
-    be reached when the message would arrive. `lost`: an error if its answer gets lost.
+    be reached when the message would arrive. `lost`: an error if its answer gets lost. `settles`: it is an operation of the
+    store, which is committed before its answer arrives.
     """
     world = process.world
     await process.point(f"before {name}")
@@ -55,10 +57,11 @@ async def ask(
         if error is not None:
             world.outside_later(world.fate.delay_s(), _refuse, answer, error)
         else:
-            world.outside_later(world.fate.delay_s(), answered, value)
+            world.outside_later(world.fate.delay_s() + (world.dialect.linger_s() if settles else 0.0), answered, value)
 
     def answered(value: T) -> None:
-        world.dialect.settle()
+        if settles:
+            world.dialect.settle()
         _give(answer, value)
 
     world.outside_later(world.fate.delay_s(), arrive)

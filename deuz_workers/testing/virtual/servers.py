@@ -36,10 +36,9 @@ class ProcessStore(SqlStore):
 class RemoteDialect:
     """A `Dialect` over the network."""
 
-    name = "sqlite"
-
     def __init__(self, process: VirtualProcess) -> None:
         self._process = process
+        self.name = process.world.dialect.name
 
     async def fetch(self, operation: str, params: Mapping[str, object], *, connection: Any = None) -> Sequence[Row]:
         world = self._process.world
@@ -56,7 +55,12 @@ class RemoteDialect:
         name = COMMITS.get(operation, operation)
         world.operations[name] += 1
         return await ask(
-            self._process, name, lambda: world.dialect.fetch(operation, params), unreachable=unreachable, lost=lost
+            self._process,
+            name,
+            lambda: world.dialect.fetch(operation, params),
+            unreachable=unreachable,
+            lost=lost,
+            settles=True,
         )
 
     async def schema_version(self) -> int:

@@ -28,7 +28,7 @@ from deuz_workers.testing.virtual.effects import Effects
 from deuz_workers.testing.virtual.faults import Fate, Faults
 from deuz_workers.testing.virtual.loop import VirtualLoop
 from deuz_workers.testing.virtual.process import Role, VirtualProcess
-from deuz_workers.testing.virtual.watched import Database, WatchedSqlite
+from deuz_workers.testing.virtual.watched import Database, Settled, WatchedSqlite
 from deuz_workers.testing.virtual.witness import HELD, UNSWEPT, Witness
 
 _OUTSIDE = Context()
@@ -107,7 +107,7 @@ class World:
         self.fate = Fate(self.faults, self.chance)
         self.witness = Witness(self.complain)
         self.dialect = self.make_database(self.clock, self.witness)
-        self.store = SqlStore(self.dialect, ttl_ms=self.settings.lease_ttl_ms)
+        self.store = SqlStore(Settled(self.dialect), ttl_ms=self.settings.lease_ttl_ms)
         self.honest_leases = SqliteLeases(":memory:", clock=self.clock)
         self._lying = LyingLeases(predecessor=self.chance.choice(("none", "lapsed")))
         self.broker = Broker(self)
