@@ -128,7 +128,7 @@ def _fold(draft: Draft, event: Event) -> None:
             _resume(draft, event)
         case Reopened():
             draft.change(error=None, retry=None, reason=None, stop_details=None)
-            draft.move(retries=0, new_turn=True)
+            draft.move(retries=0, new_turn=True, input_checked=False)
             draft.journal("run.retried")
         case Finished():
             _finish(draft, event)

@@ -31,8 +31,11 @@ from deuz_workers import (
 from deuz_workers.core.change import Change, MessageRow, ReceiptRow
 from deuz_workers.core.codec import encode
 from deuz_workers.core.messages import Message, ToolUsePart, message_to_record
-from deuz_workers.core.names import run_scope_key
+from deuz_workers.core.names import run_lease_key, run_scope_key
+from deuz_workers.leases import memory_leases
 from deuz_workers.ports.guard import Guardrails
+from deuz_workers.ports.leases import Lease
+from deuz_workers.ports.model import ModelRequest
 from deuz_workers.providers.chat_completions import ChatCompletionsModel
 from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.script import Entry, attempts, call, calls, hangs, reply
@@ -194,7 +197,8 @@ async def test_a_lasting_cause_is_not_recorded_and_not_retried(
 @pytest.mark.spec("MDL-006")
 @pytest.mark.parametrize("ending", ["cancel", "deadline", "deadline in the call", "lease"])
 async def test_no_cause_is_kept_of_an_end_by_cancel_deadline_or_lost_lease(world: World, ending: str) -> None:
-    """Although the run had waited for a model that was away; what is stored names no cause."""
+    """What is stored names no cause: not although a cancelled run had waited for a model that was away, and not of a loser,
+    which stores nothing."""
     waiting = agent(attempts(OUTAGE, "done"), limits=Limits(max_retries=3))
     app = world.process(waiting)
     match ending:
@@ -213,9 +217,19 @@ async def test_no_cause_is_kept_of_an_end_by_cancel_deadline_or_lost_lease(world
             result = await run(world, agent(hangs()), deadline=timedelta(milliseconds=300))
             assert (result.error or {})["code"] == "deadline_exceeded"
         case _:
-            store = CrashingStore(world.store, 2, error=RuntimeError("the lease is lost"))
-            lost = await world.process(waiting, store=store.as_store).aio.run_embedded("x", "go", run_id="r")
-            assert lost.status == "failed"
+            leases, key = memory_leases(), run_lease_key("default", "r")
+
+            async def robbed(request: ModelRequest) -> Entry:
+                await leases.release(Lease(key, (await leases.peek(key)).owner, 1, "", 1_000, "none"))
+                assert isinstance(await leases.acquire(key, "thief", 60_000), Lease)
+                return await asyncio.Event().wait()  # pyright: ignore[reportReturnType]
+
+            loser = Agent("x", model=MockModel.function(robbed), limits=Limits(max_retries=3))
+            app = world.process(loser, ttl_ms=1_000)
+            app.__dict__["leases"] = leases
+            lost = await app.aio.run_embedded("x", "go", run_id="r")
+            assert (lost.status, (lost.error or {})["code"]) == ("failed", "lease_lost")
+            assert (await world.head("r")).status == "running"
     assert '"retry"' not in (await world.head("r")).body
     if ending.startswith("deadline"):
         with pytest.raises(TypeError):

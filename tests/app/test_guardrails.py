@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, Block, GuardContext, Guardrails, MockModel, Rewrite, resume_agent, run_agent, tool
+from deuz_workers import (
+    Agent,
+    Block,
+    GuardContext,
+    Guardrails,
+    Limits,
+    MockModel,
+    ModelUnavailableError,
+    Rewrite,
+    resume_agent,
+    run_agent,
+    tool,
+)
 from deuz_workers.core.messages import ToolResultPart
-from deuz_workers.providers.script import Entry, call, calls
+from deuz_workers.providers.script import Entry, attempts, call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.world import World
 
@@ -125,6 +137,30 @@ async def test_the_input_is_looked_at_once_per_leg_after_the_settle(world: World
         verdicts = {item.approval_id: True for item in waiting.pending_approvals}
         await resume_agent(made, "r", store=world.store, approvals=verdicts)
     assert seen == [("go", 0), ("go", 1), ("go", 2)]
+
+
+@pytest.mark.spec("GRD-002", "GRD-012")
+@pytest.mark.parametrize("newer", [passes, no])
+async def test_the_input_of_a_failed_run_is_looked_at_again_when_it_is_taken_up(world: World, newer: Any) -> None:
+    """A leg of its own: what the guardrail says now counts, whatever it said when the run began."""
+    asked: list[str] = []
+
+    def made(rail: Any) -> Agent:
+        def look(value: str, context: GuardContext) -> Any:
+            asked.append(value)
+            return rail(value, context)
+
+        model = MockModel([attempts(ModelUnavailableError("away", status=503), "done")])
+        return Agent("x", model=model, limits=Limits(max_retries=0), guardrails=Guardrails(on_input=[look]))
+
+    assert (await run_agent(made(passes), "go", store=world.store, run_id="r")).status == "failed"
+    second = made(newer)
+    result = await resume_agent(second, "r", store=world.store, retry_failed=True)
+    assert asked == ["go", "go"]
+    if newer is no:
+        assert (result.status, result.reason, model_of(second).requests) == ("stopped", "guardrail:input", ())
+    else:
+        assert (result.status, result.output) == ("completed", "done")
 
 
 @pytest.mark.spec("GRD-001", "GRD-003", "GRD-010")

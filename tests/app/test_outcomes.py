@@ -69,7 +69,7 @@ def result_of_call(messages: tuple[Message, ...]) -> ToolResultPart:
     return part
 
 
-@pytest.mark.spec("OUTC-001", "OUTC-002", "PTH-017")
+@pytest.mark.spec("OUTC-002", "PTH-017")
 @pytest.mark.parametrize(
     ("asked", "outcome"),
     [
@@ -101,7 +101,7 @@ async def test_result_receipt_and_journal_name_the_same_outcome(
             assert "outcome" not in stored
 
 
-@pytest.mark.spec("OUTC-001", "OUTC-004")
+@pytest.mark.spec("OUTC-004")
 @pytest.mark.parametrize("reason", ["too much", None])
 async def test_a_denial_is_marked_with_its_reason_and_a_tool_that_raised_is_not(world: World, reason: str | None) -> None:
     """`denied` and what the person said, on result and receipt; the call beside it that raised has no such fields."""
@@ -118,7 +118,6 @@ async def test_a_denial_is_marked_with_its_reason_and_a_tool_that_raised_is_not(
     assert {record["call_id"]: record["outcome"] for record in await journalled(world, "r")} == {"p": "denied", "f": "error"}
 
 
-@pytest.mark.spec("OUTC-001")
 async def test_a_cancelled_call_says_so_on_its_receipt(memory: World) -> None:
     """The run ends before the model is answered, so that its receipt and the journal are all there is."""
     running = asyncio.Event()
@@ -141,7 +140,7 @@ async def test_a_cancelled_call_says_so_on_its_receipt(memory: World) -> None:
     assert [record["outcome"] for record in await journalled(memory, "r")] == ["cancelled"]
 
 
-@pytest.mark.spec("OUTC-001", "PTH-002")
+@pytest.mark.spec("PTH-002")
 @pytest.mark.parametrize(("finish_reason", "reason"), [("length", "length"), ("content_filter", "refusal")])
 async def test_calls_of_a_reply_that_was_cut_off_or_refused_are_not_dispatched(
     world: World, finish_reason: str, reason: str

@@ -279,7 +279,7 @@ async def test_a_resumed_leg_is_a_stream_like_the_first(world: World) -> None:
     assert shown[-1] == ResultEvent(await stream.result)
 
 
-@pytest.mark.spec("STR-008")
+@pytest.mark.spec("STR-008", "TSC-002")
 async def test_a_tool_output_is_raw_where_the_model_sees_a_projection(world: World) -> None:
     """The event has what the tool returned, the history what was made of it."""
     stream = stream_agent(agent(calls(call("rows")), "done"), "hi", store=world.store)
