@@ -79,7 +79,9 @@ def test_a_body_with_every_key_is_read_and_written_as_it_was() -> None:
     unset = AgentRunEnvelope(WHOLE.rid, "s", "r", "agent", "a")
     same = {field.name for field in fields(WHOLE) if getattr(WHOLE, field.name) == getattr(unset, field.name)}
     columns = {"rid", "scope", "run_id", "run_kind", "agent", "revision", "status", "phase", "epoch", "journal_seq", "seen_seq"}
-    assert same == columns | {"swarm_rid", "task_id", "tool_results"}, "set a new field in WHOLE, add its key to the golden file and to docs/record.md"
+    assert same == columns | {"swarm_rid", "task_id", "tool_results"}, (
+        "set a new field in WHOLE, add its key to the golden file and to docs/record.md"
+    )
     plain = LoopCheckpoint()
     assert {field.name for field in fields(plain) if getattr(WHOLE.checkpoint, field.name) == getattr(plain, field.name)} == {
         "version"
