@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     )
     from deuz_workers.app.swarm import Swarm, Task
     from deuz_workers.app.swarm_result import SwarmResult
+    from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.messages import ImagePart, Message, TextPart
@@ -133,10 +134,12 @@ if TYPE_CHECKING:
     from deuz_workers.tools.output import Output
 
 __all__ = [
+    "Accounting",
     "Agent",
     "AgentResult",
     "AgentRunLeaseError",
     "AgentStream",
+    "Amount",
     "AnswerConflictError",
     "AnswerRefusedError",
     "Approval",
@@ -281,6 +284,7 @@ _HOMES = {
     ),
     "app.swarm": ("Swarm", "Task"),
     "app.swarm_result": ("SwarmResult",),
+    "core.accounting": ("Accounting", "Amount"),
     "core.approval": ("Approval",),
     "core.limits": ("Limits",),
     "core.messages": ("ImagePart", "Message", "TextPart"),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from deuz_workers.app.access import Access, Pauses, not_found
 from deuz_workers.app.door import Answer, Door
+from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, pending_approvals, pending_client_calls
 from deuz_workers.app.results import AgentResult, UnknownEffect, result_of
 from deuz_workers.app.settling import read_effects, settle
@@ -119,7 +120,8 @@ class AsyncHandle(AsyncRun):
         if loaded is None:
             raise not_found(self.scope, self.run_id)
         signing = await self._access.signing() if loaded.items else None
-        return result_of(loaded, self._access.output_type(loaded.head.agent), signing)
+        spent = await accounting(self._access.store, loaded)
+        return result_of(loaded, self._access.output_type(loaded.head.agent), signing, spent)
 
     async def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.answers import Answers
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+from deuz_workers.app.ledger import accounting
 from deuz_workers.app.order import Options, check_created
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import RECONCILIATION, AgentResult, interrupted_effects, refused, result_of
@@ -139,7 +140,7 @@ async def resume_embedded(
             warnings = answers.warnings(loaded)
             settles = answers.settle(loaded)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
-                result = result_of(loaded, app.output_type(loaded.head.agent), await _signing(app))
+                result = await _result(app, loaded)
                 return replace(result, warnings=(*result.warnings, *warnings))
             _check_binding(app, loaded)
             if settles:
@@ -155,7 +156,7 @@ async def resume_embedded(
 async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[Any] | None:
     """The failed run is at work again; or, with nothing written, what somebody has to say about its effects first (MDL-008)."""
     head = loaded.head
-    result = result_of(loaded, app.output_type(head.agent))
+    result = await _result(app, loaded)
     _check_binding(app, loaded)
     check_retryable(loaded)
     if is_unsettled(loaded, answers.settled_calls):
@@ -182,7 +183,12 @@ async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent:
         return refused(run_id, scope, agent, error)
     loaded = await app.store.load(scope, run_id)
     assert loaded is not None
-    return result_of(loaded, app.output_type(loaded.head.agent), await _signing(app))
+    return await _result(app, loaded)
+
+
+async def _result(app: Deuz, loaded: Loaded) -> AgentResult[object]:
+    signing, spent = await _signing(app), await accounting(app.store, loaded)
+    return result_of(loaded, app.output_type(loaded.head.agent), signing, spent)
 
 
 async def _signing(app: Deuz) -> Signing | None:

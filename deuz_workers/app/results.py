@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
+from deuz_workers.core.accounting import Accounting, accounting_of
 from deuz_workers.core.change import Head
 from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run, read_run
@@ -16,6 +17,8 @@ from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.store import Loaded
 
 T = TypeVar("T")
+
+NO_ACCOUNTING = Accounting()
 
 ResultStatus = Literal["completed", "suspended", "stopped", "failed"]
 
@@ -66,6 +69,8 @@ class AgentResult(Generic[T]):
     pending_client_calls: tuple[PendingClientCall, ...] = ()
     unknown_effects: tuple[UnknownEffect, ...] = ()
     warnings: tuple[ResultWarning, ...] = ()
+    accounting: Accounting = NO_ACCOUNTING
+    """Totals of the budget that the run spends from, whoever else does; without one, of its own calls."""
 
     @property
     def output(self) -> T:
@@ -98,9 +103,14 @@ RECONCILIATION = "tool-reconciliation-required"
 """Reason of a stop that waits for a word about effects."""
 
 
-def result_of(loaded: Loaded, output: OutputType | None = None, signing: Signing | None = None) -> AgentResult[object]:
+def result_of(
+    loaded: Loaded,
+    output: OutputType | None = None,
+    signing: Signing | None = None,
+    accounting: Accounting | None = None,
+) -> AgentResult[object]:
     """The result of a run whose head `has_report`. `output`: its output type, where this process knows its agent; without it
-    the output is plain data.
+    the output is plain data. `accounting`: of its budget, where it has one.
 
     Raises `CheckpointVersionError` or `CodecError` for rows of another build.
     """
@@ -127,6 +137,7 @@ def result_of(loaded: Loaded, output: OutputType | None = None, signing: Signing
         pending_approvals=pending_approvals(loaded.items, signing, head.scope) if status == "suspended" else (),
         pending_client_calls=pending_client_calls(loaded.items) if status == "suspended" else (),
         unknown_effects=_unknown_effects(run) if head.parked is not None else (),
+        accounting=accounting or accounting_of(envelope),
     )
 
 

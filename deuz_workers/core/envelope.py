@@ -104,6 +104,10 @@ class AgentRunEnvelope:
     usage: Usage = field(default_factory=Usage)
     unknown_tokens: int = 0
     """Estimates of calls whose outcome nobody knows."""
+    unknown_cost_micros: int | None = 0
+    """What these may have cost; None: a price among them is not known."""
+    settled_cost_micros: int | None = 0
+    """Of calls whose usage was reported. Other than the cost of `usage`, it stays known beside a call without usage."""
     scopes: tuple[str, ...] = ()
     """Budget scopes that every model call reserves in, deepest first."""
     binding: Mapping[str, object] | None = None
@@ -169,6 +173,9 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
     }
     if envelope.unknown_tokens:
         record["unknown_tokens"] = envelope.unknown_tokens
+        record["unknown_cost_micros"] = envelope.unknown_cost_micros
+    if envelope.settled_cost_micros != envelope.usage.cost_micros:
+        record["settled_cost_micros"] = envelope.settled_cost_micros
     if envelope.scopes:
         record["scopes"] = list(envelope.scopes)
     if envelope.binding is not None:
@@ -211,6 +218,8 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 f"{CHECKPOINT_VERSION}; upgrade deuz_workers"
             )
         open_call = checkpoint.get("open_call")
+        usage = Usage.from_record(cast(Mapping[str, object], record["usage"]))
+        unknown_tokens = _int(record.get("unknown_tokens", 0))
         return AgentRunEnvelope(
             rid=head.rid,
             scope=head.scope,
@@ -244,8 +253,10 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 checkpoint.get("verifying") is True,
             ),
             limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),
-            usage=Usage.from_record(cast(Mapping[str, object], record["usage"])),
-            unknown_tokens=_int(record.get("unknown_tokens", 0)),
+            usage=usage,
+            unknown_tokens=unknown_tokens,
+            unknown_cost_micros=_cost(record.get("unknown_cost_micros", None if unknown_tokens else 0)),
+            settled_cost_micros=_cost(record.get("settled_cost_micros", usage.cost_micros)),
             scopes=tuple(cast("list[str]", record.get("scopes", []))),
             binding=cast("Mapping[str, object] | None", record.get("binding")),
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
@@ -271,6 +282,10 @@ def decode_body(body: str) -> Mapping[str, object]:
     if not isinstance(record, dict) or cast(Mapping[str, object], record).get("kind") != KIND:
         raise CodecError(f"the stored body is not a {KIND} record")
     return cast(Mapping[str, object], record)
+
+
+def _cost(value: object) -> int | None:
+    return None if value is None else _int(value)
 
 
 def _int(value: object) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from deuz_workers.core.accounting import added
 from deuz_workers.core.candidate import ask_for_repair
 from deuz_workers.core.change import Reserve, Settle, Stage
 from deuz_workers.core.draft import Draft
@@ -263,6 +264,9 @@ def _close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"]
     draft.move(open_call=None)
     if outcome == "unknown":
         draft.change(unknown_tokens=draft.value("unknown_tokens") + call.tokens)
+        draft.change(unknown_cost_micros=added(draft.value("unknown_cost_micros"), call.cost_micros))
+    elif outcome == "settled" and used is not None:
+        draft.change(settled_cost_micros=added(draft.value("settled_cost_micros"), used.cost_micros))
     scopes = draft.envelope.scopes
     if not scopes:
         return

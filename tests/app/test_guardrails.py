@@ -16,6 +16,7 @@ from deuz_workers import (
     MockModel,
     ModelUnavailableError,
     Rewrite,
+    client_tool,
     resume_agent,
     run_agent,
     tool,
@@ -339,7 +340,7 @@ async def test_a_guardrail_that_fails_fails_the_run(world: World, hook: str, fau
     assert done == ([] if hook in ("on_input", "on_tool_call") else ["a"])
 
 
-@pytest.mark.spec("GRD-012", "SET-005")
+@pytest.mark.spec("GRD-012", "SET-005", "APR-018")
 async def test_the_newer_verdict_of_a_guardrail_wins_over_an_approval(world: World) -> None:
     """It passed in the first leg and blocks in the second: the approved call does not run."""
     done: list[str] = []
@@ -349,6 +350,20 @@ async def test_the_newer_verdict_of_a_guardrail_wins_over_an_approval(world: Wor
     newer = agent(*script, done=done, gated=True, on_tool_call=no)
     result = await resume_agent(newer, "r", store=world.store, approvals=verdicts)
     assert (result.status, done, result_of_call(result).outcome) == ("completed", [], "blocked")
+    assert result_of_call(result).text == "Blocked by guardrail 'no': not here"
+
+
+@pytest.mark.spec("CLT-009", "GRD-003")
+async def test_a_blocked_call_of_a_client_tool_is_answered_at_once(world: World) -> None:
+    """In the same turn: the run is not suspended, no client hears of the call, and the model reads who blocked it."""
+    ask = client_tool("ask", "Asks the user.", {"type": "object", "properties": {}})
+    model = MockModel([calls(call("ask")), "done"])
+    made = Agent("x", model=model, tools=[ask], guardrails=Guardrails(on_tool_call=[no]))
+    result = await run_agent(made, "go", store=world.store, run_id="r")
+    assert (result.status, result.pending_client_calls, result.steps) == ("completed", (), 2)
+    assert (result_of_call(result).text, result_of_call(result).outcome) == ("Blocked by guardrail 'no': not here", "blocked")
+    handle = world.process().aio.handle("r")
+    assert "run.suspended" not in [event.type async for event in handle.events(follow=False)]
 
 
 async def test_arguments_that_a_guardrail_changes_after_the_approval_do_not_run(world: World) -> None:

@@ -46,6 +46,8 @@ WHOLE = AgentRunEnvelope(
     limits=Limits(max_steps=5, max_reruns=3),
     usage=Usage(10, 5, cost_micros=30),
     unknown_tokens=100,
+    unknown_cost_micros=9,
+    settled_cost_micros=20,
     scopes=("run:1", "user:2"),
     binding={"binding_id": "1", "model": "mock:scripted", "limits": {}, "tools": {}},
     verdicts={"c": {"approval_id": "c@1", "approved": True}},

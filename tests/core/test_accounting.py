@@ -1,0 +1,74 @@
+"""What a run has cost, from its record: spent, set aside, unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from deuz_workers.core.accounting import Accounting, Amount, accounting_of
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.events import ModelCallAbandoned, ModelCallFailed, ModelCallStarted, ModelReplied
+from deuz_workers.core.messages import Message, TextPart
+from deuz_workers.core.run import Run, to_change
+from deuz_workers.core.usage import Usage
+from tests.core.runs import COMMIT, after, queued, reload
+
+
+def begun(cost: int | None = 30, tokens: int = 100) -> ModelCallStarted:
+    return ModelCallStarted(OpenCall("q", 1, tokens, cost))
+
+
+def said(cost: int | None = 12) -> ModelReplied:
+    return ModelReplied(Message("assistant", (TextPart("x"),)), "stop", Usage(10, 5, cost_micros=cost))
+
+
+def accounted(run: Run) -> Accounting:
+    """As whoever loads the run sees it; the same as whoever made it."""
+    known = accounting_of(run.envelope)
+    assert accounting_of(reload(run, to_change(run, COMMIT)).envelope) == known
+    return known
+
+
+def test_an_open_call_is_set_aside_until_it_ends() -> None:
+    """Then its usage is spent; what was rejected unbilled is free; of what nobody knows the estimate stays."""
+    run = after(queued(), begun())
+    assert accounted(run) == Accounting(reserved=Amount(100, 30))
+    assert accounted(after(run, said())) == Accounting(spent=Amount(15, 12))
+    assert accounted(after(run, ModelCallFailed({"code": "x"}, "no", "timeout", 5))) == Accounting()
+    for ending in (ModelCallAbandoned(), ModelCallFailed({"code": "x"}, "unknown", "timeout", 5)):
+        assert accounted(after(run, ending)) == Accounting(unknown=Amount(100, 30))
+
+
+def test_a_call_without_usage_leaves_what_others_cost_known() -> None:
+    """Its own estimate is unknown, and the cost of the whole run as well; what was paid for the other call is not."""
+    silent = ModelReplied(Message("assistant", (TextPart("x"),)), "stop", None)
+    run = after(queued(), begun(), said(), begun(), silent)
+    assert accounted(run) == Accounting(spent=Amount(15, 12), unknown=Amount(100, 30))
+    assert accounted(run).committed == Amount(115, 42)
+    assert run.envelope.usage.cost_micros is None
+
+
+@pytest.mark.parametrize("unpriced", ["spent", "reserved", "unknown"])
+def test_an_unknown_price_is_no_zero(unpriced: str) -> None:
+    """Nor is a sum that it is part of."""
+    run = after(queued(), begun(), said(None if unpriced == "spent" else 12))
+    run = after(run, begun(None if unpriced == "unknown" else 30), ModelCallAbandoned())
+    run = after(run, begun(None if unpriced == "reserved" else 30))
+    found = accounted(run)
+    for name in ("spent", "reserved", "unknown"):
+        amount: Amount = getattr(found, name)
+        assert (amount.tokens > 0, amount.cost_micros is None) == (True, name == unpriced)
+    assert (found.committed.tokens, found.committed.cost_micros) == (215, None)
+
+
+def test_an_older_record_says_no_more_than_it_knows() -> None:
+    """Without the two sums: the cost of the usage was spent, and what unknown calls cost is not known."""
+    run = after(queued(), begun(), said(), begun(), ModelCallAbandoned())
+    change = to_change(run, COMMIT)
+    record = decode(change.body)
+    assert isinstance(record, dict)
+    older = encode({name: value for name, value in record.items() if name != "unknown_cost_micros"})
+    loaded = reload(run, replace(change, body=older))
+    assert accounting_of(loaded.envelope) == Accounting(spent=Amount(15, 12), unknown=Amount(100, None))
