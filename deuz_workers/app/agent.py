@@ -11,7 +11,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall
-from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrail, Guardrails, PrepareStep, StopWhen
+from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
@@ -186,15 +186,13 @@ def _output(given: object) -> OutputType | None:
 
 
 def _guardrails(agent: str, given: object) -> Guardrails:
-    """Each hook may be one function or a list of them."""
+    """Raises ConfigurationError for what is none, or for a guardrail that is no function."""
     if not isinstance(given, Guardrails):
         raise ConfigurationError(f"agent {agent!r}: guardrails is a {type(given).__name__}; pass Guardrails(on_input=...)")
-    found: dict[str, tuple[Guardrail, ...]] = {}
     for hook in ("on_input", "on_tool_call", "on_tool_result", "on_output"):
-        rails: Any = getattr(given, hook)
-        rails = (rails,) if callable(rails) else tuple(rails)
-        found[hook] = tuple(_function(agent, f"each guardrail of {hook}", rail) for rail in rails)
-    return Guardrails(**found)
+        for rail in getattr(given, hook):
+            _function(agent, f"each guardrail of {hook}", rail)
+    return given
 
 
 def _stops(agent: str, given: StopWhen | Iterable[StopWhen]) -> dict[str, StopWhen]:

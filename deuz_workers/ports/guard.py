@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,18 +46,30 @@ Guardrail = Callable[[Any, GuardContext], Any]
 its newer verdict counts. What it raises fails the run."""
 
 
-@dataclass(frozen=True, slots=True)
+Rails = Guardrail | Iterable[Guardrail]
+"""What a hook is given: one function, or a list of them."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class Guardrails:
     """In listed order, each on what the one before made of the value, up to the first block."""
 
-    on_input: Sequence[Guardrail] = ()
+    on_input: tuple[Guardrail, ...]
     """Text of the newest user message, once per leg before its first model call."""
-    on_tool_call: Sequence[Guardrail] = ()
+    on_tool_call: tuple[Guardrail, ...]
     """Arguments of a call, before approval."""
-    on_tool_result: Sequence[Guardrail] = ()
+    on_tool_result: tuple[Guardrail, ...]
     """Text for the model; the receipt keeps the result as it is."""
-    on_output: Sequence[Guardrail] = ()
+    on_output: tuple[Guardrail, ...]
     """Text of the accepted answer."""
+
+    def __init__(
+        self, *, on_input: Rails = (), on_tool_call: Rails = (), on_tool_result: Rails = (), on_output: Rails = ()
+    ) -> None:
+        """Each hook takes one function or a list of them."""
+        given = {"on_input": on_input, "on_tool_call": on_tool_call, "on_tool_result": on_tool_result, "on_output": on_output}
+        for hook, rails in given.items():
+            object.__setattr__(self, hook, (rails,) if callable(rails) else tuple(rails))
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ async def test_the_input_of_a_failed_run_is_looked_at_again_when_it_is_taken_up(
             return rail(value, context)
 
         model = MockModel([attempts(ModelUnavailableError("away", status=503), "done")])
-        return Agent("x", model=model, limits=Limits(max_retries=0), guardrails=Guardrails(on_input=[look]))
+        return Agent("x", model=model, limits=Limits(max_retries=0), guardrails=Guardrails(on_input=look))
 
     assert (await run_agent(made(passes), "go", store=world.store, run_id="r")).status == "failed"
     second = made(newer)
