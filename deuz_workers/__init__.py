@@ -47,6 +47,7 @@ from deuz_workers.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
     OutputError,
+    ReconciliationError,
     ResultTimeoutError,
     RetryRefusedError,
     RevisionConflictError,
@@ -82,7 +83,8 @@ if TYPE_CHECKING:
     from deuz_workers.app.pending import PendingApproval, PendingClientCall
     from deuz_workers.app.producer_key import ProducerKey
     from deuz_workers.app.reducer import Reducer, reducer
-    from deuz_workers.app.results import AgentResult
+    from deuz_workers.app.report import RunReport, inspect_run
+    from deuz_workers.app.results import AgentResult, UnknownEffect
     from deuz_workers.app.run_agent import resume_agent, resume_agent_sync, run_agent, run_agent_sync
     from deuz_workers.app.settings import Settings
     from deuz_workers.app.stream import Stream
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.messages import ImagePart, Message, TextPart
+    from deuz_workers.core.policy import ExecutionPolicy
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
     from deuz_workers.ports.context import RunContext, RunFacts
@@ -156,6 +159,7 @@ __all__ = [
     "DeuzError",
     "Discard",
     "EnqueueRefusedError",
+    "ExecutionPolicy",
     "ExecutionPolicyError",
     "GuardContext",
     "Guardrails",
@@ -191,6 +195,7 @@ __all__ = [
     "PhaseEvent",
     "Price",
     "ProducerKey",
+    "ReconciliationError",
     "Reducer",
     "ReducerContext",
     "Rejected",
@@ -206,6 +211,7 @@ __all__ = [
     "RunFacts",
     "RunFailedError",
     "RunNotFoundError",
+    "RunReport",
     "SchemaTooNewError",
     "ScopeMismatchError",
     "ServerUnavailableError",
@@ -232,6 +238,7 @@ __all__ = [
     "ToolOutput",
     "ToolResultError",
     "UnknownAgentError",
+    "UnknownEffect",
     "UnknownToolError",
     "UnsupportedPoolError",
     "Usage",
@@ -240,6 +247,7 @@ __all__ = [
     "WarningPart",
     "client_tool",
     "cost_above",
+    "inspect_run",
     "reducer",
     "resume_agent",
     "resume_agent_sync",
@@ -265,7 +273,8 @@ _HOMES = {
     "app.pending": ("PendingApproval", "PendingClientCall"),
     "app.producer_key": ("ProducerKey",),
     "app.reducer": ("Reducer", "reducer"),
-    "app.results": ("AgentResult",),
+    "app.report": ("RunReport", "inspect_run"),
+    "app.results": ("AgentResult", "UnknownEffect"),
     "app.run_agent": ("resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
     "app.settings": ("Settings",),
     "app.stream": ("Stream",),
@@ -288,6 +297,7 @@ _HOMES = {
     "core.approval": ("Approval",),
     "core.limits": ("Limits",),
     "core.messages": ("ImagePart", "Message", "TextPart"),
+    "core.policy": ("ExecutionPolicy",),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
     "ports.context": ("RunContext", "RunFacts"),

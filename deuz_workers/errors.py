@@ -7,6 +7,7 @@
     │   ├── UnknownAgentError
     │   ├── UnsupportedPoolError
     │   ├── RetryRefusedError         a failed run whose cause does not pass by waiting; also a TypeError
+    │   ├── ReconciliationError       also a TypeError: words that fit no interrupted call; `part` says where
     │   └── ServerUnavailableError    an embedded server could not be found or started
     ├── StoreError
     │   ├── StoreUnavailableError     (retry later) nobody knows more than the message says
@@ -96,6 +97,12 @@ class ConfigurationError(DeuzError):
     """The configuration is wrong."""
 
     code = "configuration"
+
+
+class ReconciliationError(ConfigurationError, TypeError):
+    """What was said about interrupted calls does not fit them; nothing was written."""
+
+    code = "reconciliation"
 
 
 class UnknownAgentError(ConfigurationError):

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from deuz_workers.app.names import check_id, check_name
 from deuz_workers.core.limits import Limits
+from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.context import MakeContext
@@ -56,6 +57,7 @@ class Agent:
         make_context: MakeContext | None = None,
         approve_tool_call: ApproveToolCall | None = None,
         verify: Verify | None = None,
+        policy: ExecutionPolicy = NO_POLICY,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -82,6 +84,9 @@ class Agent:
             verify: takes the output and a `VerifyContext`, returns `Verified`, `Rejected(feedback)` or `Inconclusive`; nothing
                 completes without its word. It must be idempotent, since it is asked again after a crash.
 
+            policy: what every run of the agent may do. A run keeps what it began with and only ever gets narrower, so a wider
+                policy in a later release reaches new runs alone.
+
         Raises: ConfigurationError, naming the agent and the value.
         """
         self.name = check_name("an agent", name)
@@ -106,6 +111,7 @@ class Agent:
             make_context=_function(name, "make_context", make_context),
             approve_tool_call=_function(name, "approve_tool_call", approve_tool_call),
             verify=_function(name, "verify", verify),
+            policy=check_policy(f"agent {name!r}", policy) or NO_POLICY,
         )
 
     @property
@@ -179,6 +185,13 @@ def check_budget(whose: str, budget: object) -> Budget:
     if not amounts or any(type(amount) is not int or not 0 <= amount <= MAX_AMOUNT for amount in amounts):
         raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more and up to {MAX_AMOUNT}")
     return budget
+
+
+def check_policy(whose: str, policy: object) -> ExecutionPolicy | None:
+    """The policy. Raises `ConfigurationError` for what is none."""
+    if policy is not None and not isinstance(policy, ExecutionPolicy):
+        raise ConfigurationError(f"{whose}: the policy is a {type(policy).__name__}; pass ExecutionPolicy(allowed_tools=...)")
+    return policy
 
 
 def _output(given: object) -> OutputType | None:

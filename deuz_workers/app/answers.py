@@ -7,25 +7,24 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from deuz_workers.app.pending import Signing
-from deuz_workers.app.results import ResultWarning, result_of
+from deuz_workers.app.results import ResultWarning
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
+from deuz_workers.app.words import Reconciled, Words, denied, note_body, outcomes_of, token_is_good
 from deuz_workers.core.approval_token import DENIAL
 from deuz_workers.core.bare_id import names_one_call
-from deuz_workers.core.change import ItemAnswer
+from deuz_workers.core.change import FINAL, ItemAnswer
 from deuz_workers.core.codec import encode
 from deuz_workers.core.pending_item import CallItem, CallItemKind, binding_of_call, read_call_items
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.engine.taken_answers import NOT_NEEDED
 from deuz_workers.errors import AnswerConflictError, ConfigurationError
+from deuz_workers.ports.definition import NO_TOOLS
 from deuz_workers.ports.store import Loaded, RunStore
+from deuz_workers.ports.tool import Tool
 
-Verdict = bool | Mapping[str, object]
-"""True or False, or a mapping with `approved`, and perhaps `reason`, `by` and the request's `token`."""
-Verdicts = Mapping[str, Verdict] | Iterable[Mapping[str, object]]
-"""By approval id, or records that have an `approval_id`."""
 ClientResults = Mapping[str, object] | Iterable[Mapping[str, object]]
 """Outputs by tool call id, or records of `tool_call_id`, `output` and, for failures, `is_error`."""
 
-NO_VERDICTS: Mapping[str, Verdict] = {}
 NO_RESULTS: Mapping[str, object] = {}
 NO_OUTCOMES: Mapping[str, object] = {}
 
@@ -38,34 +37,29 @@ class Answers:
     client_tool_results: ClientResults = field(default_factory=lambda: NO_RESULTS)
     retry_tool_call_ids: tuple[str, ...] = ()
     """Interrupted calls that may run once more."""
-    reconciled_tool_results: Mapping[str, object] = field(default_factory=lambda: NO_OUTCOMES)
-    """What interrupted calls had returned, by call id."""
+    reconciled_tool_results: Reconciled = field(default_factory=lambda: NO_OUTCOMES)
+    """How interrupted calls had ended."""
+    words: Words = field(init=False)
     _verdicts: Mapping[str, Mapping[str, object]] = field(init=False)
     _results: Mapping[str, Mapping[str, object]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises `ConfigurationError` for a call that is listed twice, and for what is no verdict or no result."""
-        listed = [*self.retry_tool_call_ids, *self.reconciled_tool_results]
-        if len(listed) != len(set(listed)):
-            raise ConfigurationError("a tool call is listed twice; each is either run again or has an outcome, once")
-        object.__setattr__(self, "_verdicts", _verdicts_of(self.approvals))
+        """Raises `ReconciliationError` for a call that is listed twice, `ConfigurationError` for no verdict or no result."""
+        object.__setattr__(self, "_verdicts", verdicts_of(self.approvals))
+        outcomes = outcomes_of(self.reconciled_tool_results)
+        object.__setattr__(self, "words", Words(self.retry_tool_call_ids, outcomes, self._verdicts))
         object.__setattr__(self, "_results", _results_of(self.client_tool_results))
 
-    def settle(self, loaded: Loaded) -> bool:
-        """They leave nothing open of what the run waits for."""
-        calls = {*self.retry_tool_call_ids, *self.reconciled_tool_results}
-        if not {effect.tool_call_id for effect in result_of(loaded).unknown_effects} <= calls:
+    def settle(self, loaded: Loaded, tools: Mapping[str, Tool] = NO_TOOLS) -> bool:
+        """They leave nothing open of what the run waits for. `tools`: its agent's, as this process knows them."""
+        if loaded.head.status in FINAL or (loaded.head.mid_step and self.words.left(_run_of(loaded), tools)):
             return False
         return loaded.head.status != "suspended" or self._given(loaded, None) is not None
 
     def check(self, loaded: Loaded) -> None:
-        """Raises `ConfigurationError` for a call that was not interrupted (REC-007)."""
-        known = {effect.tool_call_id for effect in result_of(loaded).unknown_effects}
-        for call_id in (*self.retry_tool_call_ids, *self.reconciled_tool_results):
-            if call_id not in known:
-                raise ConfigurationError(
-                    f"tool call {call_id!r} of run {loaded.head.run_id!r} was not interrupted; interrupted are {sorted(known)}"
-                )
+        """Raises `ReconciliationError` for a call that was not interrupted (REC-007); a run that has ended is only read."""
+        if self.words.any and loaded.head.status not in FINAL:
+            self.words.about(_run_of(loaded))
 
     async def hand_in(self, store: RunStore, loaded: Loaded, signing: Signing | None = None) -> None:
         """Store them; the run is due afterwards. Raises `AnswerConflictError` if somebody was faster, with nothing stored."""
@@ -80,25 +74,35 @@ class Answers:
                     run_id=run_id,
                     item_id=answered.item_id,
                 )
-        await self.hand_in_effects(store, scope, run_id)
+        await self.hand_in_effects(store, loaded, signing)
 
-    @property
-    def settled_calls(self) -> frozenset[str]:
-        """Interrupted calls that something is said about."""
-        return frozenset((*self.retry_tool_call_ids, *self.reconciled_tool_results))
+    def settled_calls(self, loaded: Loaded) -> frozenset[str]:
+        """Interrupted calls that something is said about. Raises `ReconciliationError` for a word that fits none."""
+        return frozenset(word.call_id for word in self.words.about(_run_of(loaded))) if self.words.any else frozenset()
 
-    async def hand_in_effects(self, store: RunStore, scope: str, run_id: str) -> None:
-        """Store what is said about interrupted calls."""
-        if self.reconciled_tool_results:
-            results = {call_id: {"output": output} for call_id, output in self.reconciled_tool_results.items()}
-            await store.add_note(scope, run_id, "reconcile", encode({"results": results}))
-        if self.retry_tool_call_ids:
-            await store.add_note(scope, run_id, "retry", encode({"tool_call_ids": list(self.retry_tool_call_ids)}))
+    async def hand_in_effects(self, store: RunStore, loaded: Loaded, signing: Signing | None = None) -> None:
+        """Store what is said about interrupted calls, as one note."""
+        if not self.words.any:
+            return
+        run = _run_of(loaded)
+        words = self.words.about(run)
+        if signing is not None:
+            words = tuple(word if token_is_good(word, run, signing) else denied(word) for word in words)
+        kind = "retry" if self.words.retry else "reconcile"
+        await store.add_note(loaded.head.scope, loaded.head.run_id, kind, note_body(words))
+        if loaded.head.swarm_rid is not None:
+            await store.fill_slots(loaded.head.swarm_rid)
 
     def warnings(self, loaded: Loaded) -> tuple[ResultWarning, ...]:
-        """About answers to calls of the newest turn whose receipts say already how they ended (APR-013, CLT-006)."""
+        """About answers to calls of the newest turn whose receipts say already how they ended (APR-013, CLT-006), and words
+        about calls of a run that has ended (REC-003)."""
+        if not (self._verdicts or self._results or self.words.any):
+            return ()
         run = _run_of(loaded)
         found: list[ResultWarning] = []
+        if loaded.head.status in FINAL and self.words.any:
+            text = "the run has ended, and nothing of it runs again; what was said about its calls had no influence"
+            found.append(ResultWarning("reconciliation", text))
         for call in next((message.tool_uses for message in reversed(run.history) if message.tool_uses), ()):
             receipt = run.receipts.get(call.call_id)
             if receipt is None or receipt.stage in ("executing", "suspended"):
@@ -173,23 +177,6 @@ def _with_token_checked(record: Mapping[str, object], item: CallItem, run: Run, 
     return {"approval_id": item.item_id, "approved": False, "reason": DENIAL}
 
 
-def _verdicts_of(given: Verdicts) -> dict[str, Mapping[str, object]]:
-    if isinstance(given, Mapping):
-        named = [(name, _record(verdict)) for name, verdict in cast(Mapping[str, Verdict], given).items()]
-    else:
-        named = [(str(record.get("approval_id")), record) for record in given]
-    found: dict[str, Mapping[str, object]] = {}
-    for name, record in named:
-        if not isinstance(record.get("approved"), bool):
-            raise ConfigurationError(f"the verdict on {name!r} is True, False, or a mapping with `approved`")
-        if not isinstance(record.get("reason", ""), str | None):
-            raise ConfigurationError(f"the reason of the verdict on {name!r} is text")
-        if name in found:
-            raise ConfigurationError(f"there are two verdicts on {name!r}; give one")
-        found[name] = {part: value for part, value in record.items() if part in ("approved", "reason", "by", "token")}
-    return found
-
-
 def _results_of(given: ClientResults) -> dict[str, Mapping[str, object]]:
     if isinstance(given, Mapping):
         outputs = cast(Mapping[str, object], given)
@@ -203,7 +190,3 @@ def _results_of(given: ClientResults) -> dict[str, Mapping[str, object]]:
             raise ConfigurationError(f"there are two results of call {name!r}; give one")
         found[name] = {part: record[part] for part in ("tool_call_id", "output", "is_error") if part in record}
     return found
-
-
-def _record(verdict: Verdict) -> Mapping[str, object]:
-    return {"approved": verdict} if isinstance(verdict, bool) else verdict

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.access import Access
-from deuz_workers.app.agent import Agent
+from deuz_workers.app.agent import Agent, check_policy
 from deuz_workers.app.agent_stream import AgentStream
-from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, Answers, ClientResults, Verdicts
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, Answers, ClientResults
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.conversation import Content, GivenMessage
@@ -19,7 +19,10 @@ from deuz_workers.app.results import AgentResult
 from deuz_workers.app.stream_sources import EmbeddedSource, Named
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
+from deuz_workers.app.words import Reconciled
 from deuz_workers.core.change import Bell
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError, RunExistsError, SwarmConflictError
 from deuz_workers.ports.context import given_context
@@ -59,6 +62,7 @@ class AsyncClient:
         budget: Budget | None = None,
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
+        policy: ExecutionPolicy | None = None,
         connection: Any = None,
     ) -> AsyncHandle:
         """The run is a row, and a worker was asked to look; returns at once.
@@ -74,6 +78,7 @@ class AsyncClient:
             concurrency_key: of the runs of the scope that name it, only as many run at a time as it has slots (`limit_key`, the
                 setting concurrency_limits, else one); the others wait as rows. None: the agent's.
             on_conflict: `reject` raises although the run that is there was asked for the same.
+            policy: what the run may do, where that is less than its agent's policy allows.
             connection: a psycopg connection in whose transaction the row is written. It is visible after your commit; the
                 sweep finds it within a second, or you ring: `await handle.ring()`.
 
@@ -94,6 +99,7 @@ class AsyncClient:
             budget,
             concurrency_key,
             on_conflict,
+            policy,
         )
         name = agent if isinstance(agent, str) else agent.name
         self._app.registry.check_agent(name)
@@ -181,6 +187,7 @@ class AsyncClient:
         tags: Mapping[str, str] = NO_TAGS,
         budget: Budget | None = None,
         on_conflict: OnConflict | None = None,
+        policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
     ) -> AgentResult[Any]:
@@ -188,7 +195,7 @@ class AsyncClient:
 
         See `run_agent`. Workers leave such a run alone unless they take from the queue `in-process`.
         """
-        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict)
+        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy)
         asked = self._asked(agent, prompt, messages, options)
         return await run_embedded(self._app, asked, options, given_context(tools_context, runtime_context))
 
@@ -205,6 +212,7 @@ class AsyncClient:
         tags: Mapping[str, str] = NO_TAGS,
         budget: Budget | None = None,
         on_conflict: OnConflict | None = None,
+        policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
         owned: bool = False,
@@ -213,7 +221,7 @@ class AsyncClient:
 
         `owned`: the application is closed when the stream ends.
         """
-        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict)
+        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy)
         asked = self._asked(agent, prompt, messages, options)
         context = given_context(tools_context, runtime_context)
 
@@ -230,15 +238,17 @@ class AsyncClient:
         approvals: Verdicts = NO_VERDICTS,
         client_tool_results: ClientResults = NO_RESULTS,
         retry_tool_call_ids: Iterable[str] = (),
-        reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+        reconciled_tool_results: Reconciled = NO_OUTCOMES,
         retry_failed: bool = False,
+        policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
     ) -> AgentResult[Any]:
         """Go on with a stored run on this loop until it has something to report. See `resume_agent`."""
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
-        return await resume_embedded(self._app, scope, run_id, answers, context, retry_failed=retry_failed)
+        check_policy("this resume", policy)
+        return await resume_embedded(self._app, scope, run_id, answers, context, policy, retry_failed=retry_failed)
 
     def resume_stream_embedded(
         self,
@@ -249,7 +259,8 @@ class AsyncClient:
         approvals: Verdicts = NO_VERDICTS,
         client_tool_results: ClientResults = NO_RESULTS,
         retry_tool_call_ids: Iterable[str] = (),
-        reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+        reconciled_tool_results: Reconciled = NO_OUTCOMES,
+        policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
         owned: bool = False,
@@ -257,10 +268,11 @@ class AsyncClient:
         """The next leg of a stored run of `agent`, as a stream; nothing is started yet. See `resume_stream_agent`."""
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
+        check_policy("this resume", policy)
         name = agent if isinstance(agent, str) else agent.name
 
         async def work(_: Named) -> AgentResult[Any]:
-            return await resume_embedded(self._app, scope, run_id, answers, context)
+            return await resume_embedded(self._app, scope, run_id, answers, context, policy)
 
         return AgentStream(EmbeddedSource(self._app, scope, run_id, name, work, owned=owned))
 
@@ -323,6 +335,7 @@ def _embedded_options(
     tags: Mapping[str, str],
     budget: Budget | None,
     on_conflict: OnConflict | None,
+    policy: ExecutionPolicy | None,
 ) -> Options:
     return Options(
         run_id,
@@ -333,6 +346,7 @@ def _embedded_options(
         queue=IN_PROCESS_QUEUE,
         budget=budget,
         on_conflict=on_conflict or ("return" if idempotency_key else "reject"),
+        policy=policy,
     )
 
 

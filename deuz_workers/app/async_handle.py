@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from deuz_workers.app.access import Access, Pauses, not_found
 from deuz_workers.app.door import Answer, Door
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, pending_approvals, pending_client_calls
+from deuz_workers.app.report import RunReport, report_on
 from deuz_workers.app.results import AgentResult, UnknownEffect, result_of
+from deuz_workers.app.run_event import RunEvent, event_of
 from deuz_workers.app.settling import read_effects, settle
 from deuz_workers.app.taking_up import take_up
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import FINAL, Bell, RunStatus
-from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
 from deuz_workers.core.receipts import fold_receipts
 from deuz_workers.errors import ResultTimeoutError
-from deuz_workers.ports.store import JournalRow
 
 EVENTS_PER_READ = 500
 NOTHING: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class RunEvent:
-    """One row of a run's journal; `seq` is the cursor to go on from."""
-
-    seq: int
-    type: str
-    at_ms: int
-    """Unix time in milliseconds by the store's clock."""
-    data: Mapping[str, object]
 
 
 class AsyncRun:
@@ -62,7 +53,7 @@ class AsyncRun:
             rows = await store.journal(self.scope, self.run_id, after, EVENTS_PER_READ)
             for row in rows:
                 after = row.seq
-                yield _event(row)
+                yield event_of(row)
             if len(rows) == EVENTS_PER_READ:
                 continue
             if is_over or not follow:
@@ -130,7 +121,7 @@ class AsyncHandle(AsyncRun):
 
     async def pending_client_calls(self) -> tuple[PendingClientCall, ...]:
         """Calls that a client has to execute now."""
-        return pending_client_calls(await self._access.store.open_items(self.scope, self.run_id))
+        return pending_client_calls(await self._access.store.open_items(self.scope, self.run_id), self.scope)
 
     async def approve(
         self,
@@ -167,15 +158,25 @@ class AsyncHandle(AsyncRun):
 
     async def unknown_effects(self) -> tuple[UnknownEffect, ...]:
         """Interrupted calls of a parked run, of which nobody knows whether they had their effect. Raises `RunNotFoundError`."""
-        return (await read_effects(self._access, self.scope, self.run_id))[1]
+        return await read_effects(self._access, self.scope, self.run_id)
 
-    async def retry(self, call_ids: Iterable[str] | None = None) -> tuple[str, ...]:
+    async def report(self) -> RunReport:
+        """What happened, what nobody knows, and what to do. Raises `RunNotFoundError`, `CheckpointVersionError`."""
+        return await report_on(self._access.store, self.scope, self.run_id, await self._access.signing())
+
+    async def retry(self, call_ids: Iterable[str] | None = None, *, approvals: Verdicts = NO_VERDICTS) -> tuple[str, ...]:
         """Free a parked run: its interrupted calls run once more, which are returned. None: all of them.
 
-        Also frees a run that is parked as `quarantine`, and forgets its unclean ends. Raises `ConfigurationError` unless the
-        run is parked and every interrupted call is named, and nothing is changed then; `RunNotFoundError`.
+        Args:
+            call_ids: ids of calls, or effect ids, which name one execution of a call.
+            approvals: a gated call runs again only if its verdict is given again, under the effect's `approval_id` or its
+                `effect_id`; otherwise it is answered as denied.
+
+        Also frees a run that is parked as `quarantine`, and forgets its unclean ends. Raises `ReconciliationError`, whose
+        `part` says what does not match, unless the run is parked and every interrupted call is named; nothing is changed then.
+        `RunNotFoundError`.
         """
-        return await settle(self._access, self.scope, self.run_id, retry=call_ids, outputs={}, errors={})
+        return await settle(self._access, self.scope, self.run_id, retry=call_ids, outputs={}, errors={}, approvals=approvals)
 
     async def retry_failed(self) -> bool:
         """Take a failed run up again where it stood; False, without effect, where it has not failed.
@@ -187,13 +188,19 @@ class AsyncHandle(AsyncRun):
         return await take_up(self._access, self.scope, self.run_id)
 
     async def reconcile(
-        self, outputs: Mapping[str, object] = NOTHING, *, errors: Mapping[str, str] = NOTHING, retry: Iterable[str] = ()
+        self,
+        outputs: Mapping[str, object] = NOTHING,
+        *,
+        errors: Mapping[str, str] = NOTHING,
+        retry: Iterable[str] = (),
+        approvals: Verdicts = NO_VERDICTS,
     ) -> None:
-        """Say what became of the interrupted calls of a parked run, by call id: what they returned, or how they failed.
+        """Say what became of the interrupted calls of a parked run, by call or effect id: their results, or how they failed.
 
-        `retry`: calls that run once more. Together they must name every interrupted call. Raises as `retry` does.
+        An outcome is treated as if the tool had returned it just now: checked, projected, answered. `retry` and `approvals`: of
+        calls that run once more. Together they must name every interrupted call. Raises as `retry` does.
         """
-        await settle(self._access, self.scope, self.run_id, retry=retry, outputs=outputs, errors=errors)
+        await settle(self._access, self.scope, self.run_id, retry=retry, outputs=outputs, errors=errors, approvals=approvals)
 
     @property
     def _door(self) -> Door:
@@ -203,8 +210,3 @@ class AsyncHandle(AsyncRun):
         pauses = Pauses(self._access.clock)
         while not (await self._access.head(self.scope, self.run_id)).has_report:
             await pauses.wait()
-
-
-def _event(row: JournalRow) -> RunEvent:
-    record = dict(cast(Mapping[str, object], decode(row.body)))
-    return RunEvent(row.seq, str(record.pop("type")), row.at_ms, record)

@@ -27,6 +27,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.build import Build, build_of
 from deuz_workers.core.envelope import AgentRunEnvelope
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
@@ -102,6 +103,7 @@ class Deuz:
         budget: Budget | None = None,
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
+        policy: ExecutionPolicy | None = None,
         connection: Any = None,
     ) -> Handle:
         """The run is a row, and a worker was asked to look; returns at once. See `AsyncClient.enqueue` for all of it.
@@ -127,6 +129,7 @@ class Deuz:
                     budget=budget,
                     concurrency_key=concurrency_key,
                     on_conflict=on_conflict,
+                    policy=policy,
                     connection=connection,
                 )
             )

@@ -111,6 +111,8 @@ class Door:
         """The open item that is meant, and all that are open."""
         if not isinstance(given, str) and given.run_id and given.run_id != self.run_id:
             self._refuse("run", f"the answer is for run {given.run_id!r} and was given to run {self.run_id!r}")
+        if not isinstance(given, str) and given.scope and given.scope != self.scope:
+            self._refuse("scope", f"the answer is for scope {given.scope!r} and was given to scope {self.scope!r}")
         item_id = given if isinstance(given, str) else given.item_id
         rows = read_call_items(await self.access.store.open_items(self.scope, self.run_id))
         item = next((row for row in rows if row.item_id == item_id), None)

@@ -15,13 +15,15 @@ from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.order import Options, check_created
 from deuz_workers.app.pending import Signing
-from deuz_workers.app.results import RECONCILIATION, AgentResult, interrupted_effects, refused, result_of
-from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
+from deuz_workers.app.results import RECONCILIATION, AgentResult, effects_of, refused, result_of
+from deuz_workers.app.runtime import NO_CONTEXTS, NO_POLICIES, Runtime
 from deuz_workers.app.stream_sources import Named
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.envelope import decode_envelope
+from deuz_workers.core.policy import ExecutionPolicy
+from deuz_workers.core.run import read_run
 from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell, binding_changed
@@ -36,6 +38,7 @@ from deuz_workers.errors import (
     as_record,
 )
 from deuz_workers.ports.context import RunContext
+from deuz_workers.ports.definition import NO_TOOLS
 from deuz_workers.ports.live import LiveSink
 from deuz_workers.ports.store import Loaded, NewRun
 
@@ -61,6 +64,7 @@ async def driver(
     queues: tuple[str, ...] | None = (IN_PROCESS_QUEUE,),
     sweep_interval_ms: int = 200,
     contexts: Mapping[tuple[str, str], RunContext] = NO_CONTEXTS,
+    policies: Mapping[tuple[str, str], ExecutionPolicy] = NO_POLICIES,
 ) -> AsyncGenerator[InProcess]:
     """A driver on the running loop; while it is open, `app` rings it from any thread.
 
@@ -73,7 +77,7 @@ async def driver(
     settings = replace(
         app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns), alone=concurrency == 1
     )
-    runtime = Runtime(app, doorbell, sink=sink, settings=settings, contexts=contexts)
+    runtime = Runtime(app, doorbell, sink=sink, settings=settings, contexts=contexts, policies=policies)
     await runtime.open()
     app.doorbell.add(doorbell)
     try:
@@ -112,6 +116,7 @@ async def resume_embedded(
     run_id: str,
     answers: Answers,
     context: RunContext | None = None,
+    policy: ExecutionPolicy | None = None,
     *,
     retry_failed: bool = False,
 ) -> AgentResult[Any]:
@@ -122,8 +127,9 @@ async def resume_embedded(
     """
     agent = ""
     contexts = {} if context is None else {(scope, run_id): context}
+    policies = {} if policy is None else {(scope, run_id): policy}
     try:
-        async with driver(app, contexts=contexts) as driving:
+        async with driver(app, contexts=contexts, policies=policies) as driving:
             loaded = await app.store.load(scope, run_id)
             if loaded is None:
                 raise ScopeMismatchError(
@@ -138,7 +144,8 @@ async def resume_embedded(
                 return await _driven(app, driving, scope, run_id, agent)
             answers.check(loaded)
             warnings = answers.warnings(loaded)
-            settles = answers.settle(loaded)
+            definition = app.registry.agent(agent)
+            settles = answers.settle(loaded, NO_TOOLS if definition is None else definition.tools)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
                 result = await _result(app, loaded)
                 return replace(result, warnings=(*result.warnings, *warnings))
@@ -159,12 +166,12 @@ async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[A
     result = await _result(app, loaded)
     _check_binding(app, loaded)
     check_retryable(loaded)
-    if is_unsettled(loaded, answers.settled_calls):
-        effects = interrupted_effects(loaded)
+    if is_unsettled(loaded, answers.settled_calls(loaded)):
+        effects = effects_of(read_run(head, loaded.messages, loaded.receipts), await _signing(app))
         return replace(result, status="stopped", reason=RECONCILIATION, error=None, unknown_effects=effects)
     if not await reopen(app.store, app.ids, loaded):
         raise RevisionConflictError(f"somebody else took run {head.run_id!r} up; look at its handle", run_id=head.run_id)
-    await answers.hand_in_effects(app.store, head.scope, head.run_id)
+    await answers.hand_in_effects(app.store, loaded, await _signing(app))
     return None
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from deuz_workers.app.async_handle import NOTHING, AsyncHandle, AsyncRun, RunEvent
+from deuz_workers.app.async_handle import NOTHING, AsyncHandle, AsyncRun
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.door import Answer
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.pending import PendingApproval, PendingClientCall
+from deuz_workers.app.report import RunReport
 from deuz_workers.app.results import AgentResult, UnknownEffect
+from deuz_workers.app.run_event import RunEvent
 from deuz_workers.app.swarm_result import SwarmResult
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.ports.store import SwarmSnapshot
@@ -103,19 +106,28 @@ class Handle(SyncRun[AsyncHandle]):
         """Interrupted calls of a parked run, of which nobody knows whether they had their effect."""
         return LOOP.run(self._inner.unknown_effects())
 
-    def retry(self, call_ids: Iterable[str] | None = None) -> tuple[str, ...]:
+    def report(self) -> RunReport:
+        """What happened, what nobody knows, and what to do."""
+        return LOOP.run(self._inner.report())
+
+    def retry(self, call_ids: Iterable[str] | None = None, *, approvals: Verdicts = NO_VERDICTS) -> tuple[str, ...]:
         """Free a parked run: its interrupted calls run once more."""
-        return LOOP.run(self._inner.retry(call_ids))
+        return LOOP.run(self._inner.retry(call_ids, approvals=approvals))
 
     def retry_failed(self) -> bool:
         """Take a failed run up again where it stood; False, without effect, where it has not failed."""
         return LOOP.run(self._inner.retry_failed())
 
     def reconcile(
-        self, outputs: Mapping[str, object] = NOTHING, *, errors: Mapping[str, str] = NOTHING, retry: Iterable[str] = ()
+        self,
+        outputs: Mapping[str, object] = NOTHING,
+        *,
+        errors: Mapping[str, str] = NOTHING,
+        retry: Iterable[str] = (),
+        approvals: Verdicts = NO_VERDICTS,
     ) -> None:
-        """Say what became of the interrupted calls of a parked run, by call id."""
-        LOOP.run(self._inner.reconcile(outputs, errors=errors, retry=retry))
+        """Say what became of the interrupted calls of a parked run, by call or effect id."""
+        LOOP.run(self._inner.reconcile(outputs, errors=errors, retry=retry, approvals=approvals))
 
 
 class SwarmHandle(SyncRun[AsyncSwarmHandle]):

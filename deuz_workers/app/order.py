@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, cast, get_args
 
-from deuz_workers.app.agent import Agent, check_budget
+from deuz_workers.app.agent import Agent, check_budget, check_policy
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
 from deuz_workers.app.names import check_id, check_name, check_run_id, is_keepable
 from deuz_workers.core.change import MessageRow
@@ -16,6 +16,7 @@ from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key
+from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, ScopeMismatchError
 from deuz_workers.ports.runtime import Ids
@@ -59,6 +60,8 @@ class Options:
     """Of the runs of the scope that name it, only as many run at a time as it has slots."""
     on_conflict: OnConflict = "return"
     """`reject`: raise `RunExistsError` although the run that is there was asked for the same."""
+    policy: ExecutionPolicy | None = None
+    """What the run may do, beside what its agent's policy says."""
 
     def __post_init__(self) -> None:
         check_id("a scope", self.scope)
@@ -74,6 +77,7 @@ class Options:
             raise ConfigurationError(f"a priority is a whole number from -100 to 100, not {self.priority!r}")
         if self.budget is not None:
             check_budget("this run", self.budget)
+        check_policy("this run", self.policy)
         if self.on_conflict not in get_args(OnConflict):
             raise ConfigurationError(f"on_conflict is 'return' or 'reject', not {self.on_conflict!r}")
         check_tags(self.tags)
@@ -134,6 +138,8 @@ def agent_run(
     budget = options.budget or (known.budget if known else None)
     rid = ids.rid()
     run_id = options.run_id or str(rid)
+    policy = (known.definition.policy if known else NO_POLICY).narrowed(options.policy)
+    asked_for: dict[str, object] = {} if options.policy is None else {"policy": options.policy.to_record()}
     envelope = AgentRunEnvelope(
         rid,
         options.scope,
@@ -142,6 +148,7 @@ def agent_run(
         agent,
         limits=known.limits if known else Limits(),
         scopes=(run_scope_key(rid),) if budget else (),
+        policy=policy,
     )
     records = [message_to_record(message) for message in history]
     return NewRun(
@@ -155,14 +162,22 @@ def agent_run(
         queue=options.queue or (known.queue if known else "default"),
         priority=options.priority,
         start=when("start_at", options.start_at),
-        deadline=when("deadline", options.deadline),
+        deadline=_deadline(options.deadline, policy),
         start_before=when("start_before", options.start_before),
         tags=dict(options.tags),
         concurrency_key=options.concurrency_key or (known.concurrency_key if known else None),
         idempotency_key=options.idempotency_key,
-        input_digest=digest({"agent": agent, "messages": records, "budget": budget_record(budget)}),
+        input_digest=digest({"agent": agent, "messages": records, "budget": budget_record(budget), **asked_for}),
         budget=budget,
     )
+
+
+def _deadline(given: Moment | None, policy: ExecutionPolicy) -> When | None:
+    """The earlier of both, where that can be told without the store's clock; the policy's is watched by the steps too."""
+    asked = when("deadline", given)
+    if policy.deadline_ms is None or (asked is not None and asked.at_ms is None):
+        return asked
+    return When(at_ms=policy.deadline_ms if asked is None or asked.at_ms is None else min(asked.at_ms, policy.deadline_ms))
 
 
 MAX_MESSAGE_BYTES = 5_000_000

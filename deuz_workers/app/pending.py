@@ -42,6 +42,7 @@ class PendingApproval:
     """Then the call is answered as denied; times in milliseconds from when this was read."""
     remind_in_ms: int | None = None
     escalate_in_ms: int | None = None
+    scope: str = ""
 
     @property
     def item_id(self) -> str:
@@ -59,6 +60,7 @@ class PendingClientCall:
     arguments: Mapping[str, object]
     step: int
     run_id: str = ""
+    scope: str = ""
 
 
 Pending = PendingApproval | PendingClientCall
@@ -71,8 +73,8 @@ def pending_approvals(
     return tuple(_approval(item, signing, scope) for item in _open(rows) if item.binding.kind == "approval")
 
 
-def pending_client_calls(rows: tuple[ItemRow, ...]) -> tuple[PendingClientCall, ...]:
-    """The open ones among `rows`."""
+def pending_client_calls(rows: tuple[ItemRow, ...], scope: str = "") -> tuple[PendingClientCall, ...]:
+    """The open ones among `rows`, of a run in `scope`."""
     return tuple(
         PendingClientCall(
             item.item_id,
@@ -81,6 +83,7 @@ def pending_client_calls(rows: tuple[ItemRow, ...]) -> tuple[PendingClientCall, 
             item.binding.arguments,
             item.binding.step,
             item.binding.run_id,
+            scope,
         )
         for item in _open(rows)
         if item.binding.kind == "client_tool"
@@ -112,4 +115,5 @@ def _approval(item: CallItem, signing: Signing | None, scope: str) -> PendingApp
         row.expires_in_ms,
         row.remind_in_ms,
         row.escalate_in_ms,
+        scope,
     )

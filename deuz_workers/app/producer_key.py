@@ -1,8 +1,8 @@
-"""Keys of producers that start runs through the broker, and what each may start."""
+"""Keys of producers that send messages with content through the broker, and what each may do."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -18,9 +18,12 @@ class ProducerKey(BaseModel):
     id: str = Field(min_length=1, pattern=r"^[^:\s]+$")
     secret: SecretStr
     scopes: tuple[str, ...] = ("default",)
-    """Where it may start runs; ``*`` alone: in all."""
+    """Where its runs are; ``*`` alone: in all."""
     agents: tuple[str, ...] = Field(min_length=1)
-    """Which agents it may start; ``*`` alone: all that are registered."""
+    """Whose runs it may start and answer; ``*`` alone: of all that are registered."""
+
+    doors: tuple[Literal["enqueue", "answer", "reconcile"], ...] = Field(default=("enqueue",), min_length=1)
+    """What its messages may do: start runs, answer what runs of those agents wait for, say what became of interrupted calls."""
 
     @model_validator(mode="after")
     def _is_long_enough(self) -> Self:

@@ -10,6 +10,8 @@ from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing
 from deuz_workers.core.accounting import Accounting, accounting_of
 from deuz_workers.core.change import Head
 from deuz_workers.core.messages import Message
+from deuz_workers.core.receipts import Receipt
+from deuz_workers.core.reconciliation import approval_id_of, arguments_of, effect_id, is_unknown
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import DeuzError, RunFailedError, as_record
@@ -31,6 +33,16 @@ class UnknownEffect:
     tool_name: str
     arguments: Mapping[str, object]
     step: int
+    effect_id: str = ""
+    """Names this execution of the call, and no other; what a word about it may be given under."""
+    attempt: int = 1
+    """How often the call had begun."""
+    idempotent: bool | None = False
+    """As its receipt says; None: an old one, which does not say it."""
+    approval_id: str | None = None
+    """Of a gated call that was approved: to run once more, it has to be approved again."""
+    token: str | None = None
+    """To be given back with that approval, where the application signs its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +147,10 @@ def result_of(
         stop_details=envelope.stop_details,
         error=envelope.error,
         pending_approvals=pending_approvals(loaded.items, signing, head.scope) if status == "suspended" else (),
-        pending_client_calls=pending_client_calls(loaded.items) if status == "suspended" else (),
-        unknown_effects=_unknown_effects(run) if head.parked is not None else (),
+        pending_client_calls=pending_client_calls(loaded.items, head.scope) if status == "suspended" else (),
+        unknown_effects=effects_of(run, signing) if head.parked is not None else (),
         accounting=accounting or accounting_of(envelope),
     )
-
-
-def unknown_effects(loaded: Loaded) -> tuple[UnknownEffect, ...]:
-    """Of a parked run. Raises `CheckpointVersionError` or `CodecError` for rows of another build."""
-    if loaded.head.parked is None:
-        return ()
-    return _unknown_effects(read_run(loaded.head, loaded.messages, loaded.receipts))
-
-
-def interrupted_effects(loaded: Loaded) -> tuple[UnknownEffect, ...]:
-    """Of a run in whatever state: interrupted calls whose tools are not idempotent."""
-    return _unknown_effects(read_run(loaded.head, loaded.messages, loaded.receipts))
 
 
 def refused(run_id: str, scope: str, agent: str, error: DeuzError) -> AgentResult[object]:
@@ -168,15 +168,25 @@ def _status(head: Head, run: Run) -> tuple[ResultStatus, str | None]:
             return "suspended", None
 
 
-def _unknown_effects(run: Run) -> tuple[UnknownEffect, ...]:
-    asked = {call.call_id: call for call in run.open_calls}
-    return tuple(
-        UnknownEffect(
-            receipt.call_id,
-            receipt.tool,
-            (asked[receipt.call_id].arguments or {}) if receipt.call_id in asked else {},
-            receipt.step,
-        )
-        for receipt in run.interrupted
-        if not receipt.idempotent
+def effects_of(run: Run, signing: Signing | None = None) -> tuple[UnknownEffect, ...]:
+    """Calls of which nobody knows whether they had their effect, those of old receipts included (REC-008)."""
+    return tuple(_effect(receipt, run, signing) for receipt in run.interrupted if is_unknown(receipt))
+
+
+def _effect(receipt: Receipt, run: Run, signing: Signing | None) -> UnknownEffect:
+    envelope, arguments = run.envelope, arguments_of(run, receipt.call_id)
+    asked = approval_id_of(run, receipt.call_id) if receipt.call_id in envelope.verdicts else None
+    token = None
+    if asked is not None and signing is not None:
+        token = signing.signer.sign(envelope.scope, envelope.run_id, asked, now_ms=signing.now_ms)
+    return UnknownEffect(
+        receipt.call_id,
+        receipt.tool,
+        arguments,
+        receipt.step,
+        effect_id(envelope.run_id, receipt, arguments),
+        receipt.attempt,
+        receipt.idempotent,
+        asked,
+        token,
     )

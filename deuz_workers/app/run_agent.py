@@ -6,13 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from deuz_workers.app.agent import Agent
-from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, ClientResults, Verdicts
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
+from deuz_workers.app.words import Reconciled
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.leases import LeaseProvider
@@ -34,6 +37,7 @@ async def run_agent(
     tags: Mapping[str, str] = NO_TAGS,
     budget: Budget | None = None,
     on_conflict: OnConflict | None = None,
+    policy: ExecutionPolicy | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentResult[Any]:
@@ -47,6 +51,7 @@ async def run_agent(
             this process alone.
         on_conflict: `return` goes on with the run that is there, if it was asked for the same. None: that with an
             `idempotency_key`, else `reject`.
+        policy: what the run may do, where that is less than the agent's policy allows.
         tools_context: values by tool name, which tools find as `ToolContext.context`. runtime_context: any object for tools and
             hooks. Neither is copied or stored; without both, the agent's `make_context` is asked.
 
@@ -67,6 +72,7 @@ async def run_agent(
             tags=tags,
             budget=budget,
             on_conflict=on_conflict,
+            policy=policy,
             tools_context=tools_context,
             runtime_context=runtime_context,
         )
@@ -85,8 +91,9 @@ async def resume_agent(
     approvals: Verdicts = NO_VERDICTS,
     client_tool_results: ClientResults = NO_RESULTS,
     retry_tool_call_ids: Iterable[str] = (),
-    reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+    reconciled_tool_results: Reconciled = NO_OUTCOMES,
     retry_failed: bool = False,
+    policy: ExecutionPolicy | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentResult[Any]:
@@ -96,15 +103,18 @@ async def resume_agent(
         approvals: verdicts by approval id, or records with `approval_id`, `approved`, `reason` and the request's `token`.
         client_tool_results: what clients' executions returned, by tool call id, or records with `tool_call_id`, `output` and
             `is_error`. Together they must cover all that is pending; otherwise nothing is stored and the run stays suspended.
-        retry_tool_call_ids: interrupted calls that may run once more.
-        reconciled_tool_results: outcomes of interrupted calls that somebody found out, by call id. Together both must settle
-            all unknown effects, else nothing is stored.
+        retry_tool_call_ids: interrupted calls that may run once more. One that is gated runs only if `approvals` has its
+            verdict again; otherwise it is answered as denied.
+        reconciled_tool_results: outcomes of interrupted calls that somebody found out: outputs by call id, or records of
+            `tool_call_id`, `output` and `is_error`. Together both must settle all unknown effects, else nothing is stored.
         retry_failed: a run that failed for a cause which may have passed goes on where it stood, in the phase it failed in. A
             lasting cause gives a `failed` result whose error is a `TypeError`, with nothing stored; in every other state of a
             run it has no effect.
+        policy: narrows what the run may do from here on; a wider one changes nothing.
         tools_context, runtime_context: as for `run_agent`, since nothing of them is stored.
 
-    Refusals are `failed` results, as with `run_agent`.
+    Refusals are `failed` results, as with `run_agent`. Raises `ReconciliationError`, which is a `TypeError`, where a call is
+    named twice or was not interrupted, with nothing written.
     """
     app, owned = application_of(agent, store, leases)
     try:
@@ -116,6 +126,7 @@ async def resume_agent(
             retry_tool_call_ids=retry_tool_call_ids,
             reconciled_tool_results=reconciled_tool_results,
             retry_failed=retry_failed,
+            policy=policy,
             tools_context=tools_context,
             runtime_context=runtime_context,
         )

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 NO_CONTEXTS: Mapping[tuple[str, str], RunContext] = {}
+NO_POLICIES: Mapping[tuple[str, str], ExecutionPolicy] = {}
 
 
 class Runtime:
@@ -44,8 +46,9 @@ class Runtime:
         settings: EngineSettings | None = None,
         builds: Builds | None = None,
         contexts: Mapping[tuple[str, str], RunContext] = NO_CONTEXTS,
+        policies: Mapping[tuple[str, str], ExecutionPolicy] = NO_POLICIES,
     ) -> None:
-        """What is not given is the application's. `contexts`: see `Gear.contexts`."""
+        """What is not given is the application's. `contexts` and `policies`: see `Gear`."""
         self._app = app
         clock = clock or app.clock
         self.store: RunStore = store or app.store
@@ -68,6 +71,7 @@ class Runtime:
             histories=Histories(settings.history_cache_bytes),
             builds=builds or NoBuilds(),
             contexts=contexts,
+            policies=policies,
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

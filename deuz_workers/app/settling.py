@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from deuz_workers.app.access import Access, not_found
-from deuz_workers.app.results import UnknownEffect, unknown_effects
+from deuz_workers.app.results import UnknownEffect, effects_of
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
+from deuz_workers.app.words import Words, note_body, refuse, token_is_good
 from deuz_workers.core.change import FINAL, Head
-from deuz_workers.core.codec import encode
+from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
-from deuz_workers.errors import CheckpointVersionError, CodecError, ConfigurationError
+from deuz_workers.errors import CheckpointVersionError, CodecError, ReconciliationError
 
 
-async def read_effects(access: Access, scope: str, run_id: str) -> tuple[Head, tuple[UnknownEffect, ...]]:
-    """The run's head, and the calls whose effect nobody knows; of a record that cannot be read, none.
+async def read_effects(access: Access, scope: str, run_id: str) -> tuple[UnknownEffect, ...]:
+    """Calls of a parked run whose effect nobody knows; of a record that cannot be read, none.
 
     Raises `RunNotFoundError`.
     """
-    loaded = await access.store.load(scope, run_id)
-    if loaded is None:
-        raise not_found(scope, run_id)
-    try:
-        return loaded.head, unknown_effects(loaded)
-    except (CodecError, CheckpointVersionError):
-        return loaded.head, ()
+    head, run = await _read(access, scope, run_id)
+    if run is None or head.parked is None:
+        return ()
+    return effects_of(run, await access.signing())
 
 
 async def settle(
@@ -34,29 +34,35 @@ async def settle(
     retry: Iterable[str] | None,
     outputs: Mapping[str, object],
     errors: Mapping[str, str],
+    approvals: Verdicts = NO_VERDICTS,
 ) -> tuple[str, ...]:
     """Store what is said and ring the run; returns the calls that run again. `retry` None: all that nothing is said about.
 
-    Complete or of no effect: raises `ConfigurationError` where the run is not parked, a call was not interrupted or is named
-    twice, or one is left open; `RunNotFoundError`.
+    Complete or of no effect, and one note: raises `ReconciliationError`, whose `part` says what does not match, where the run
+    is not parked, a call was not interrupted or is named twice, or one is left open; `RunNotFoundError`.
     """
-    head, effects = await read_effects(access, scope, run_id)
+    head, run = await _read(access, scope, run_id)
     if head.parked is None:
-        raise ConfigurationError(f"run {run_id!r} is {_way_out(head)}", code="not_parked")
-    unknown = [effect.tool_call_id for effect in effects]
-    said = [*outputs, *errors]
-    again = tuple(call_id for call_id in unknown if call_id not in said) if retry is None else tuple(retry)
-    _check(run_id, unknown, [*again, *said])
-    note = None
-    if again or head.parked == QUARANTINE or not said:
-        # First, since only the note that frees the run sets its unclean ends back.
-        note = await access.store.add_note(scope, run_id, "retry", encode({"tool_call_ids": list(again)}))
-    if said:
-        results = {call_id: {"output": output} for call_id, output in outputs.items()}
-        results |= {call_id: {"output": text, "is_error": True} for call_id, text in errors.items()}
-        note = await access.store.add_note(scope, run_id, "reconcile", encode({"results": results}))
+        raise ReconciliationError(f"run {run_id!r} is {_way_out(head)}", code="not_parked", part="run")
+    said = {name: {"output": output} for name, output in outputs.items()}
+    for name, text in errors.items():
+        if name in said:
+            refuse("call", f"tool call {name!r} is named twice; it either returned something or failed")
+        said[name] = {"output": text, "is_error": True}
+    given = Words(() if retry is None else tuple(retry), said, verdicts_of(approvals))
+    if run is None:
+        if given.any:
+            refuse("call", f"the record of run {run_id!r} cannot be read here, so nothing can be said of its calls")
+        again, body = (), "{}"
+    else:
+        if retry is None:
+            given = replace(given, retry=given.left(run))
+        again, body = await _checked(access, given, run)
+    # One note, so that all of it arrives or nothing; a retry sets the unclean ends of the run back.
+    kind = "retry" if again or head.parked == QUARANTINE or not said else "reconcile"
+    note = await access.store.add_note(scope, run_id, kind, body)
     if note is None:
-        raise ConfigurationError(f"run {run_id!r} has ended meanwhile; nothing was changed", code="not_parked")
+        raise ReconciliationError(f"run {run_id!r} has ended meanwhile; nothing was changed", code="not_parked", part="run")
     bells = [note.bell]
     if head.swarm_rid is not None:  # its task waits for a slot again
         bells.extend(await access.store.fill_slots(head.swarm_rid))
@@ -64,22 +70,37 @@ async def settle(
     return again
 
 
+async def _read(access: Access, scope: str, run_id: str) -> tuple[Head, Run | None]:
+    """None where this build cannot read the record."""
+    loaded = await access.store.load(scope, run_id)
+    if loaded is None:
+        raise not_found(scope, run_id)
+    try:
+        return loaded.head, read_run(loaded.head, loaded.messages, loaded.receipts)
+    except (CodecError, CheckpointVersionError):
+        return loaded.head, None
+
+
+async def _checked(access: Access, given: Words, run: Run) -> tuple[tuple[str, ...], str]:
+    """Ids of the calls that run again, and the body of the note."""
+    run_id, words = run.envelope.run_id, given.about(run)
+    if left := given.left(run):
+        refuse(
+            "call",
+            f"run {run_id!r} goes on once all its interrupted calls are settled; say in the same command what becomes of "
+            f"{', '.join(map(repr, left))}",
+        )
+    for name in given.unused_verdicts(run):
+        refuse("approval", f"the verdict on {name!r} is on no call of run {run_id!r} that runs again")
+    signing = await access.signing() if any(word.verdict for word in words) else None
+    for word in words:
+        if signing is not None and not token_is_good(word, run, signing):
+            refuse("token", f"the token of call {word.call_id!r} is missing, not one of ours, expired, or of another request")
+    return tuple(word.call_id for word in words if word.again), note_body(words)
+
+
 def _way_out(head: Head) -> str:
     """Of a run that is not parked."""
     if head.status in FINAL:
         return f"{head.status}, and only parked runs can be freed; enqueue it again under another run id"
     return f"{head.status} and not parked, so nothing is to be settled; wait for its result"
-
-
-def _check(run_id: str, unknown: list[str], named: list[str]) -> None:
-    known = ", ".join(map(repr, unknown)) or "none"
-    for call_id in named:
-        if call_id not in unknown:
-            raise ConfigurationError(f"tool call {call_id!r} of run {run_id!r} was not interrupted; interrupted are {known}")
-        if named.count(call_id) > 1:
-            raise ConfigurationError(f"tool call {call_id!r} is named twice; it either runs again or has an outcome, once")
-    if left := [call_id for call_id in unknown if call_id not in named]:
-        raise ConfigurationError(
-            f"run {run_id!r} goes on once all its interrupted calls are settled; say in the same command what becomes of "
-            f"{', '.join(map(repr, left))}"
-        )

@@ -7,11 +7,14 @@ from typing import Any
 
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.agent_stream import AgentStream
-from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, NO_VERDICTS, ClientResults, Verdicts
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.run_agent import application_of
 from deuz_workers.app.stream import Stream
+from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
+from deuz_workers.app.words import Reconciled
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.store import RunStore
@@ -31,6 +34,7 @@ def stream_agent(
     tags: Mapping[str, str] = NO_TAGS,
     budget: Budget | None = None,
     on_conflict: OnConflict | None = None,
+    policy: ExecutionPolicy | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentStream:
@@ -52,6 +56,7 @@ def stream_agent(
         tags=tags,
         budget=budget,
         on_conflict=on_conflict,
+        policy=policy,
         tools_context=tools_context,
         runtime_context=runtime_context,
         owned=owned,
@@ -68,7 +73,8 @@ def resume_stream_agent(
     approvals: Verdicts = NO_VERDICTS,
     client_tool_results: ClientResults = NO_RESULTS,
     retry_tool_call_ids: Iterable[str] = (),
-    reconciled_tool_results: Mapping[str, object] = NO_OUTCOMES,
+    reconciled_tool_results: Reconciled = NO_OUTCOMES,
+    policy: ExecutionPolicy | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentStream:
@@ -82,6 +88,7 @@ def resume_stream_agent(
         client_tool_results=client_tool_results,
         retry_tool_call_ids=retry_tool_call_ids,
         reconciled_tool_results=reconciled_tool_results,
+        policy=policy,
         tools_context=tools_context,
         runtime_context=runtime_context,
         owned=owned,

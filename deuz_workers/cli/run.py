@@ -13,10 +13,11 @@ from uuid import uuid4
 import typer
 from rich.markup import escape
 
+from deuz_workers.app.commands import answer_commands, ways_out
 from deuz_workers.cli.amounts import cost, counted
 from deuz_workers.cli.exits import Exit, exit_of_status
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.run_views import answer_commands, arguments_line, coloured, event_line, ways_out
+from deuz_workers.cli.run_views import arguments_line, coloured, event_line
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, needed_application, on_app, pairs
 from deuz_workers.errors import ConfigurationError
 
@@ -201,5 +202,5 @@ def show_result(result: AgentResult[Any], output: Output) -> None:
         shown = f"{effect.tool_name} (call {effect.tool_call_id}) {arguments_line(effect.arguments)}"
         output.show(f"nobody knows whether it had its effect: {escape(shown)}")
     if result.status == "stopped" and result.reason in PARKED:
-        for way in ways_out(result.run_id, result.reason, [asdict(effect) for effect in result.unknown_effects]):
+        for way in ways_out(result.run_id, result.scope, result.reason, [asdict(effect) for effect in result.unknown_effects]):
             output.show(escape(f"  {way}"))

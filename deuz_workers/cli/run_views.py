@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from deuz_workers.app.commands import answer_commands, ways_out
 from deuz_workers.cli.amounts import ago, cost, counted, duration
 from deuz_workers.core.lost_commits import WENT_BACKWARDS, seen_before
 
@@ -30,6 +30,10 @@ COLOURS: Mapping[str, str] = {
 SHOWN_OUTPUT_CHARS = 2_000
 """Of an output on a terminal; `--full` and `--json` show all of it."""
 SHOWN_ARGUMENTS_CHARS = 100
+SHOWN_EVENTS = 200
+"""Of the journal, the newest ones; `deuz runs watch` has all."""
+LISTED_EVENTS = 12
+"""Of those on a terminal without `--full`."""
 
 
 def coloured(status: str) -> str:
@@ -42,33 +46,8 @@ def arguments_line(arguments: object) -> str:
     return text if len(text) <= SHOWN_ARGUMENTS_CHARS else f"{text[: SHOWN_ARGUMENTS_CHARS - 3]}..."
 
 
-def ways_out(run_id: str, parked: str, effects: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Commands that free a parked run, each with what it does."""
-    if parked == WENT_BACKWARDS:
-        calls = "".join(f" --call {effect['tool_call_id']}" for effect in effects)
-        again = "; what came later, and these calls, may happen again" if calls else "; what came later may happen again"
-        return [f"deuz runs retry {run_id}{calls}   (goes on from the older record{again})", f"deuz runs cancel {run_id}"]
-    if not effects:
-        why = "once what ended its processes is mended" if parked == "quarantine" else "lets it go on"
-        return [f"deuz runs retry {run_id}   ({why})", f"deuz runs cancel {run_id}"]
-    calls = "the call" if len(effects) == 1 else "all these calls"
-    first = effects[0]["tool_call_id"]
-    rest = "".join(f" --retry {effect['tool_call_id']}" for effect in effects[1:])
-    return [
-        f"deuz runs retry {run_id}   (runs {calls} again)",
-        f"deuz runs reconcile {run_id} --call {first} --output JSON{rest}   (it returned this; or --error TEXT)",
-    ]
-
-
-def answer_commands(run_id: str, scope: str, call: Mapping[str, Any]) -> list[str]:
-    """Commands that answer an item."""
-    place = "" if scope == "default" else f" --scope {shlex.quote(scope)}"
-    if "approval_id" not in call:
-        return [f"deuz runs answer {run_id} {shlex.quote(call['item_id'])}{place} --output JSON   (or --error TEXT)"]
-    item = shlex.quote(call["approval_id"])
-    by = " --by NAME" if call["people"] or call["needed"] > 1 else ""
-    token = f" --token {call['token']}" if call["token"] else ""
-    return [f"deuz runs approve {run_id} {item}{place}{by}{token}", f"deuz runs deny {run_id} {item}{place}{by} --reason TEXT"]
+def _again(effect: Mapping[str, Any]) -> str:
+    return "" if effect["attempt"] == 1 else f", attempt {effect['attempt']}"
 
 
 def _terms(call: Mapping[str, Any]) -> str:
@@ -145,6 +124,11 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "pending_client_calls": [asdict(call) for call in await handle.pending_client_calls()],
         "unknown_effects": [asdict(effect) for effect in effects],
         "unclean_ends": [_unclean_end(end) for end in ends],
+        "happened": [
+            {"seq": event.seq, "type": event.type, "at_ms": event.at_ms, **event.data}
+            async for event in handle.events(max(0, head.journal_seq - SHOWN_EVENTS), follow=False)
+        ],
+        "earlier_events": max(0, head.journal_seq - SHOWN_EVENTS),
         "now_ms": (now_ms := await deuz.store.now_ms()),
         "age_ms": now_ms - head.created_at_ms,
     }
@@ -218,13 +202,16 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
             (
                 "unknown",
                 escape(
-                    f"{effect['tool_name']}  (call {effect['tool_call_id']}, turn {effect['step']})  "
+                    f"{effect['tool_name']}  (call {effect['tool_call_id']}, turn {effect['step']}{_again(effect)})  "
                     f"{arguments_line(effect['arguments'])}"
                 ),
             )
             for effect in record["unknown_effects"]
         ]
-        lines += [("way out", escape(way)) for way in ways_out(str(record["run_id"]), str(parked), record["unknown_effects"])]
+        lines += [
+            ("way out", escape(way))
+            for way in ways_out(str(record["run_id"]), str(record["scope"]), str(parked), record["unknown_effects"])
+        ]
     if holder := record["holder"]:
         lines.append(("held by", f"{escape(str(holder['process'] or 'a worker'))}, {duration(holder['ms_left'])} left"))
     if record["due_in_ms"] is not None:
@@ -235,10 +222,27 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
         asked = f"{call['tool_name']}  (item {item_id})  {arguments_line(call['arguments'])}"
         lines.append(("waits for", escape(asked + _terms(call))))
         lines += [("answer with", escape(way)) for way in answer_commands(str(record["run_id"]), str(record["scope"]), call)]
+    lines += _happened(record, full=full)
     if error := record["error"]:
         lines.append(("error", f"[red]{escape(str(error.get('name')))}[/]: {escape(str(error.get('message')))}"))
     if record["has_output"]:
         text = record["output"] if isinstance(record["output"], str) else repr(record["output"])
         cut = text if full or len(text) <= SHOWN_OUTPUT_CHARS else f"{text[:SHOWN_OUTPUT_CHARS]}... (--full shows all)"
         lines.append(("output", escape(cut)))
+    return lines
+
+
+def _happened(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
+    """The newest events in order, each with the time that had passed since the run was created."""
+    events: list[dict[str, Any]] = list(record["happened"])
+    shown = events if full else events[-LISTED_EVENTS:]
+    lines: list[tuple[str, str]] = []
+    if left := record["earlier_events"] + len(events) - len(shown):
+        lines.append(
+            ("happened", f"[dim]{counted(left, 'event')} before these: deuz runs watch {escape(str(record['run_id']))}[/]")
+        )
+    for event in shown:
+        data = {name: value for name, value in event.items() if name not in ("seq", "type", "at_ms")}
+        line = event_line(event["seq"], event["type"], data, event["at_ms"] - record["created_at_ms"])
+        lines.append(("happened" if not lines else "", line))
     return lines

@@ -10,11 +10,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from deuz_workers.app.commands import ways_out
 from deuz_workers.cli import answer, settle
 from deuz_workers.cli.amounts import ago, money, tokens
 from deuz_workers.cli.exits import exit_of_status
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.run_views import coloured, describe, event_line, lines_of, summary, ways_out
+from deuz_workers.cli.run_views import coloured, describe, event_line, lines_of, summary
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, on_app, pairs, stored
 from deuz_workers.errors import ConfigurationError
 
@@ -146,7 +147,7 @@ def watch(
     head, effects = on_app(stored(place), follow)
     output.show(f"run {escape(run_id)} is {coloured(head.listed_status)}" + (f", parked: {head.parked}" if head.parked else ""))
     if head.parked:
-        for way in ways_out(run_id, head.parked, [asdict(effect) for effect in effects]):
+        for way in ways_out(run_id, scope, head.parked, [asdict(effect) for effect in effects]):
             output.show(escape(f"  {way}"))
     raise typer.Exit(exit_of_status(head.listed_status))
 

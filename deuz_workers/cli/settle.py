@@ -25,6 +25,17 @@ Calls = Annotated[
     list[str] | None,
     typer.Option("--call", metavar="ID", help="An interrupted call that may run again; may be repeated. All if not given."),
 ]
+Approved = Annotated[
+    list[str] | None,
+    typer.Option("--approve", metavar="ID", help="Of a gated call that runs again: it is approved again. May be repeated."),
+]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Who approves; with --approve.")]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--token", metavar="TOKEN", help="Where the application signs its requests: one for each --approve, in order."
+    ),
+]
 PAGE = 500
 
 
@@ -41,6 +52,9 @@ def retry(
         typer.Option("--failed", help="Failed runs instead, whose cause may have passed: those named, or all that match."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --parked or --failed: do not ask.")] = False,
+    approved: Approved = None,
+    by: By = None,
+    token: Tokens = None,
     place: AppOption = None,
     scope: ScopeOption = "default",
     json: JsonOption = False,
@@ -56,14 +70,15 @@ def retry(
         raise ConfigurationError("name the runs, or say with --parked REASON which ones are meant")
     if parked is None and (agent or tag or yes):
         raise ConfigurationError("--agent, --tag and --yes go with --parked REASON")
-    if call and (parked is not None or len(run_ids or ()) != 1):
-        raise ConfigurationError("--call names calls of one run; name that run alone")
+    if (call or approved) and (parked is not None or len(run_ids or ()) != 1):
+        raise ConfigurationError("--call and --approve name calls of one run; name that run alone")
+    verdicts = _verdicts(approved, by, token)
     if parked is not None:
         tags = pairs(tag or [], "--tag")
         run_ids = on_app(stored(place), lambda deuz: _parked_runs(deuz, scope, parked, agent, tags))
         _ask(len(run_ids), parked, output, yes=yes)
     chosen = run_ids or []
-    freed, failed = on_app(stored(place), lambda deuz: _retry_all(deuz, scope, chosen, call))
+    freed, failed = on_app(stored(place), lambda deuz: _retry_all(deuz, scope, chosen, call, verdicts))
     if len(chosen) == 1 and failed:
         raise next(iter(failed.values()))
     output.document(
@@ -101,6 +116,9 @@ def reconcile(
     ] = None,
     place: AppOption = None,
     scope: ScopeOption = "default",
+    approved: Approved = None,
+    by: By = None,
+    token: Tokens = None,
     json: JsonOption = False,
 ) -> None:
     """Say what became of an interrupted call. Together all interrupted calls of the run must be settled."""
@@ -110,9 +128,10 @@ def reconcile(
     if returned is not None:
         outputs[call] = _value("--output", returned)
     errors = {} if error is None else {call: error}
+    verdicts = _verdicts(approved, by, token)
 
     async def say(deuz: Deuz) -> None:
-        await deuz.aio.handle(run_id, scope).reconcile(outputs, errors=errors, retry=retried or ())
+        await deuz.aio.handle(run_id, scope).reconcile(outputs, errors=errors, retry=retried or (), approvals=verdicts)
 
     on_app(stored(place), say)
     output = Output(json)
@@ -138,17 +157,30 @@ async def _parked_runs(deuz: Deuz, scope: str, reason: str, agent: str | None, t
 
 
 async def _retry_all(
-    deuz: Deuz, scope: str, run_ids: list[str], calls: list[str] | None
+    deuz: Deuz, scope: str, run_ids: list[str], calls: list[str] | None, approvals: Mapping[str, Mapping[str, object]]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, DeuzError]]:
     """Calls that run again by run, and what kept others from being freed; one that cannot be freed stops no other."""
     freed: dict[str, tuple[str, ...]] = {}
     failed: dict[str, DeuzError] = {}
     for run_id in run_ids:
         try:
-            freed[run_id] = await deuz.aio.handle(run_id, scope).retry(calls)
+            freed[run_id] = await deuz.aio.handle(run_id, scope).retry(calls, approvals=approvals)
         except DeuzError as error:
             failed[run_id] = error
     return freed, failed
+
+
+def _verdicts(approved: list[str] | None, by: str | None, tokens: list[str] | None) -> dict[str, Mapping[str, object]]:
+    """By the names that were given."""
+    names = approved or []
+    if len(tokens or ()) > len(names):
+        raise ConfigurationError("--token goes with --approve, one for each")
+    given = [*(tokens or []), *[None] * len(names)]
+    said = [{"approved": True, "by": by, "token": token} for _, token in zip(names, given, strict=False)]
+    return {
+        name: {part: value for part, value in record.items() if value is not None}
+        for name, record in zip(names, said, strict=True)
+    }
 
 
 def _ask(count: int, reason: str, output: Output, *, yes: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Literal, cast
 
 from deuz_workers.core.effects import (
     AnswerTurn,
@@ -28,7 +28,8 @@ from deuz_workers.core.effects import (
 )
 from deuz_workers.core.events import Finished
 from deuz_workers.core.messages import ToolUsePart
-from deuz_workers.core.receipts import MISSING, Receipt
+from deuz_workers.core.receipts import MISSING
+from deuz_workers.core.reconciliation import unknown_effects
 from deuz_workers.core.run import Run
 from deuz_workers.core.verification import verify_candidate
 
@@ -76,11 +77,6 @@ def completed(run: Run, output: object) -> Finished:
     return Finished("completed", details=details, output=output, has_output=True)
 
 
-def unknown_effects(run: Run) -> tuple[Receipt, ...]:
-    """Interrupted calls that may neither be repeated nor answered before somebody says what happened (RCP-007)."""
-    return tuple(receipt for receipt in run.interrupted if not receipt.idempotent and receipt.call_id not in run.retry_call_ids)
-
-
 def _call_model(run: Run) -> Effect:
     checkpoint = run.envelope.checkpoint
     begins = not checkpoint.attempts or checkpoint.new_turn
@@ -98,15 +94,18 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
     for call in calls:
         receipt = run.receipts.get(call.call_id)
         verdict = run.envelope.verdicts.get(call.call_id)
-        state = "none" if verdict is None else "approved" if verdict.get("approved") is True else "denied"
-        reason = None if verdict is None else verdict.get("reason")
-        because = reason if isinstance(reason, str) else None
+        state, because = _state_of(verdict)
         asked_for = None if verdict is None else verdict.get("approved_arguments")
         sealed = asked_for if state == "approved" and isinstance(asked_for, str) else None
         if state == "approved" and verdict is not None and isinstance(edited := verdict.get("arguments"), Mapping):
             call = replace(call, arguments=cast(Mapping[str, object], edited), raw_arguments=None)
         if receipt is None:
             planned.append(PlannedCall(call, "start", None, state, because, sealed))
+        elif receipt.stage == "executing" and call.call_id in run.retry_verdicts:
+            verdict = run.retry_verdicts[call.call_id]
+            state, because = _state_of(verdict)
+            by = None if verdict is None else verdict.get("by")
+            planned.append(PlannedCall(call, "again", receipt, state, because, sealed, by if isinstance(by, str) else None))
         elif receipt.stage == "executing":
             planned.append(PlannedCall(call, "rerun", receipt, state, because, sealed))
         elif receipt.stage == "executed" or (
@@ -114,6 +113,14 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
         ):
             planned.append(PlannedCall(call, "project", receipt, state, because))
     return RunCalls(run.step, tuple(planned)) if planned else AnswerTurn()
+
+
+def _state_of(verdict: Mapping[str, object] | None) -> tuple[Literal["none", "approved", "denied"], str | None]:
+    """Of the gate, and the reason that was given."""
+    if verdict is None:
+        return "none", None
+    reason = verdict.get("reason")
+    return "approved" if verdict.get("approved") is True else "denied", reason if isinstance(reason, str) else None
 
 
 def _reduce(run: Run) -> Effect:

@@ -33,7 +33,7 @@ class Draft:
         self.settle: tuple[Settle, ...] = run.unsaved.settle
         self.progress = run.unsaved.progress
         self.starts = run.unsaved.starts
-        self.retry_call_ids = run.retry_call_ids
+        self.retry_verdicts = run.retry_verdicts
         self.projected = run.projected
         self.inputs_given = run.inputs_given
         self.due_in_ms: int | None = 0
@@ -68,6 +68,11 @@ class Draft:
         known = self._run.history if self._rewritten is None else self._rewritten
         newest = self._messages[-1] if self._messages else known[-1] if len(known) else None
         return newest.tool_uses if newest is not None and newest.role == "assistant" else ()
+
+    @property
+    def settled_calls(self) -> frozenset[str]:
+        """Interrupted calls about which nothing more needs to be said."""
+        return self._run.judged_idempotent | self.retry_verdicts.keys()
 
     def append(self, *messages: Message) -> None:
         self._messages = (*self._messages, *messages)
@@ -116,7 +121,8 @@ class Draft:
             envelope,
             (run.history if self._rewritten is None else History(self._rewritten)).append(*self._messages),
             self.receipts,
-            self.retry_call_ids,
+            self.retry_verdicts,
+            run.judged_idempotent,
             self.inputs_given,
             self.due_in_ms,
             unsaved,

@@ -49,15 +49,19 @@ class VerifyCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """`start`: never ran. `rerun`: interrupted, may be repeated. `project`: ran, its raw value is recorded."""
+    """`start`: never ran. `rerun`: interrupted, and its tool may be repeated. `again`: interrupted, and somebody allowed it
+    once more, so its gate is asked again. `project`: ran, its raw value is recorded."""
 
     call: ToolUsePart
-    action: Literal["start", "rerun", "project"]
+    action: Literal["start", "rerun", "again", "project"]
     receipt: Receipt | None
     verdict: Literal["none", "approved", "denied"] = "none"
     denial_reason: str | None = None
     approved_arguments: str | None = None
     """Digest of those that the approval was asked for, where they are not the model's."""
+
+    by: str | None = None
+    """Who gave the verdict of a call that runs again."""
 
     def is_as_approved(self, arguments: Mapping[str, object] | None) -> bool:
         """Not so where an approval was asked for other arguments than these."""

@@ -16,9 +16,10 @@ from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
+from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.usage import Usage
-from deuz_workers.errors import CheckpointVersionError, CodecError
+from deuz_workers.errors import CheckpointVersionError, CodecError, ConfigurationError
 
 KIND = "deuz-agent-run"
 READABLE_VERSIONS = frozenset((1, 2))
@@ -115,6 +116,8 @@ class AgentRunEnvelope:
     """Recorded answers to approval requests by call id, kept until the turn is answered."""
     held: tuple[Message, ...] = ()
     """Messages that arrived while calls of a turn were open; they follow its results, since a call is answered first."""
+    policy: ExecutionPolicy = NO_POLICY
+    """What the run may do; it only ever gets narrower."""
     finalizes: bool = False
     """The agent that began the run has an output type."""
     verifies: bool = False
@@ -182,6 +185,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["binding"] = dict(envelope.binding)
     if envelope.verdicts:
         record["verdicts"] = {call_id: dict(verdict) for call_id, verdict in envelope.verdicts.items()}
+    if policy := envelope.policy.to_record():
+        record["policy"] = policy
     if envelope.held:
         record["held"] = [message_to_record(message) for message in envelope.held]
     if envelope.warnings:
@@ -261,6 +266,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             binding=cast("Mapping[str, object] | None", record.get("binding")),
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
             held=tuple(map(message_from_record, cast("list[object]", record.get("held", [])))),
+            policy=_policy(record.get("policy")),
             finalizes=record.get("finalizes") is True,
             verifies=record.get("verifies") is True,
             warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
@@ -272,7 +278,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             has_output="output" in record,
             error=cast("Mapping[str, object] | None", record.get("error")),
         )
-    except (KeyError, TypeError, AssertionError) as error:
+    except (KeyError, TypeError, AssertionError, ConfigurationError) as error:
         raise CodecError(f"envelope of run {head.run_id!r} is not readable: {type(error).__name__} {error}") from error
 
 
@@ -286,6 +292,10 @@ def decode_body(body: str) -> Mapping[str, object]:
 
 def _cost(value: object) -> int | None:
     return None if value is None else _int(value)
+
+
+def _policy(record: object) -> ExecutionPolicy:
+    return NO_POLICY if record is None else ExecutionPolicy.from_record(cast(Mapping[str, object], record))
 
 
 def _int(value: object) -> int:

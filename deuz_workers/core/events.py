@@ -12,13 +12,14 @@ from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.outcomes import CallOutcome
+from deuz_workers.core.policy import ExecutionPolicy
+from deuz_workers.core.reconciliation import Word
 from deuz_workers.core.transient import TransientKind
 from deuz_workers.core.usage import Usage
 
 Verdict = Literal["verified", "rejected", "inconclusive"]
 
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
-NO_OUTCOMES: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,8 @@ class NotesFolded:
     seen_seq: int
     cancelled: bool = False
     messages: tuple[Message, ...] = ()
-    retry_call_ids: frozenset[str] = frozenset()
-    """Interrupted calls that somebody allowed to run once more."""
-    outcomes: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_OUTCOMES)
-    """Outcomes that somebody found out, by call id: `output`, and `is_error` where it is the error's text."""
+    words: tuple[Word, ...] = ()
+    """About interrupted calls. Where one is left open, none of them counts."""
     unreadable: tuple[tuple[int, str], ...] = ()
     """Place and kind of notes that nobody can read."""
     cancel_reason: str | None = None
@@ -51,6 +50,13 @@ class Bound:
     """There is something to do before the final answer is asked for: the agent has tools."""
     verifies: bool = False
     """The agent has a verifier."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyNarrowed:
+    """The run may do what this allows too, and nothing else."""
+
+    policy: ExecutionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,8 @@ class CallExecuted:
 
     call_id: str
     value: object
+    reconciled: bool = False
+    """Somebody found out that it had, after nobody here knew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +197,7 @@ class CallFailed:
     error: str
     outcome: CallOutcome = "error"
     reason: str | None = None
+    reconciled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +275,7 @@ class Waited:
 Event = (
     NotesFolded
     | Bound
+    | PolicyNarrowed
     | InputsGiven
     | GuardrailFired
     | InputChecked

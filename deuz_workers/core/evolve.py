@@ -1,10 +1,11 @@
 """Folding what happened into the run. `evolve(run, event)` returns the next run and leaves the given one as it is.
 
-Events of the journal, which readers of a run see: `run.bound`, `run.cancelling`, `run.message`, `run.inputs`, `model.called`,
-`model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`, `verification.ended`,
-`tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `guardrail`, `warning`, `turn.answered`,
-`run.rewritten`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`, `call.denied`, `run.completed`, `run.stopped`,
-`run.failed`. They carry ids, names, counts, error texts and reasons of guardrails; never prompts, arguments, results.
+Events of the journal, which readers of a run see: `run.bound`, `run.policy_narrowed`, `run.cancelling`, `run.message`,
+`run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`,
+`verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `guardrail`, `warning`,
+`turn.answered`, `run.rewritten`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`, `call.denied`,
+`run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and reasons of guardrails; never
+prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from deuz_workers.core.events import (
     NotesFolded,
     OutputAsked,
     OutputRejected,
+    PolicyNarrowed,
     Reopened,
     Resumed,
     Suspended,
@@ -53,6 +55,8 @@ from deuz_workers.core.failure import bounded
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
 from deuz_workers.core.outcomes import NO_TOOL_ERRORS, CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
+from deuz_workers.core.reconciliation import accepted
+from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
 from deuz_workers.core.usage import Usage
@@ -86,6 +90,9 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.change(finalizes=event.finalizes, verifies=event.verifies)
             if event.finalizes and not event.has_loop:
                 draft.change(phase="finalizing")
+        case PolicyNarrowed(policy):
+            draft.change(policy=draft.value("policy").narrowed(policy))
+            draft.journal("run.policy_narrowed", **policy.to_record())
         case GuardrailFired():
             draft.journal(
                 "guardrail", hook=event.hook, action=event.action, name=event.name, reason=event.reason, call_id=event.call_id
@@ -153,15 +160,13 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
         else:
             draft.append(*event.messages)
         draft.journal("run.message", count=len(event.messages))
-    draft.retry_call_ids |= event.retry_call_ids
-    for call_id, outcome in event.outcomes.items():
-        receipt = draft.receipts.get(call_id)
-        if receipt is None or receipt.stage != "executing":
-            continue
-        if outcome.get("is_error") is True:
-            _fold_call(draft, CallFailed(call_id, str(outcome.get("output"))))
+    for word in accepted(event.words, draft.receipts, draft.settled_calls):
+        if word.again:
+            draft.retry_verdicts = {**draft.retry_verdicts, word.call_id: word.verdict}
+        elif word.is_error:
+            _fold_call(draft, CallFailed(word.call_id, render(word.output), reconciled=True))
         else:
-            _fold_call(draft, CallExecuted(call_id, outcome.get("output")))
+            _fold_call(draft, CallExecuted(word.call_id, word.output, reconciled=True))
 
 
 def _start_model_call(draft: Draft, call: OpenCall) -> None:
@@ -295,15 +300,17 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
             idempotent = event.idempotent if before is None else before.idempotent
             receipt, name = replace(receipt, attempt=attempt, idempotent=idempotent), "tool.started"
             draft.starts = True
+            draft.retry_verdicts = {name: given for name, given in draft.retry_verdicts.items() if name != event.call_id}
             detail["attempt"] = attempt
         case CallRejected():
             receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
             name = "tool.rejected"
         case CallExecuted():
-            receipt, name = replace(receipt, value=event.value), "tool.executed"
+            receipt = replace(receipt, value=event.value, reconciled=event.reconciled)
+            name = "tool.executed"
         case CallFailed():
             receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
-            name = "tool.failed"
+            receipt, name = replace(receipt, reconciled=event.reconciled), "tool.failed"
         case CallCompleted():
             receipt, name = replace(receipt, text=event.text, error=None, outcome=None, reason=None), "tool.completed"
         case CallUnprojectable():
@@ -318,6 +325,8 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
         draft.unjournal("tool.executed", receipt.step, receipt.call_id)
     if receipt.outcome is not None:
         detail["outcome"] = receipt.outcome
+    if receipt.reconciled:
+        detail["reconciled"] = True
     draft.journal(name, step=receipt.step, call_id=receipt.call_id, tool=receipt.tool, **detail)
 
 

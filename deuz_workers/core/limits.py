@@ -27,6 +27,8 @@ class Limits:
     after a longer wait (MDL-013); a reply begins anew."""
     model_timeout_ms: int = 600_000
     tool_timeout_ms: int = 900_000
+    tool_concurrency: int = 5
+    """Calls of one turn that run at a time; the others begin as these end (PTH-014)."""
 
     def to_record(self) -> dict[str, object]:
         return {
@@ -37,6 +39,7 @@ class Limits:
             "max_reruns": self.max_reruns,
             "model_timeout_ms": self.model_timeout_ms,
             "tool_timeout_ms": self.tool_timeout_ms,
+            "tool_concurrency": self.tool_concurrency,
         }
 
     @staticmethod

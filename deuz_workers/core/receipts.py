@@ -46,6 +46,8 @@ class Receipt:
     """How it failed; None of a call that did not, and in records that do not have the field."""
     reason: str | None = None
     """What the person who denied it said."""
+    reconciled: bool = False
+    """It was interrupted, and somebody said what had become of it."""
 
     @property
     def has_run(self) -> bool:
@@ -62,6 +64,8 @@ def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object
         record["idempotent"] = receipt.idempotent
     if receipt.attempt != (1 if before is None else before.attempt):
         record["attempt"] = receipt.attempt
+    if receipt.reconciled and (before is None or not before.reconciled):
+        record["reconciled"] = True
     if receipt.value is not MISSING and (before is None or before.value is MISSING):
         record["value"] = receipt.value
     if receipt.text is not None:
@@ -92,7 +96,7 @@ def _fold(before: Receipt | None, row: ReceiptRow) -> Receipt:
     known = cast(Mapping[str, object], record)
     receipt = before or Receipt(row.step, row.call_id, row.seq, row.stage, str(known.get("tool", "")))
     changes: dict[str, object] = {"seq": row.seq, "stage": row.stage}
-    for name in ("idempotent", "attempt", "value", "text", "error", "outcome", "reason"):
+    for name in ("idempotent", "attempt", "value", "text", "error", "outcome", "reason", "reconciled"):
         if name in known:
             changes[name] = known[name]
     return replace(receipt, **changes)

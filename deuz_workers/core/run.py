@@ -21,6 +21,7 @@ from deuz_workers.core.render import render
 from deuz_workers.errors import CodecError
 
 NO_RECEIPTS: Mapping[str, Receipt] = MappingProxyType({})
+NO_RETRIES: Mapping[str, Mapping[str, object] | None] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,10 @@ class Run:
     history: History
     receipts: Mapping[str, Receipt] = field(default_factory=lambda: NO_RECEIPTS)
     """Of the current turn, by call id."""
-    retry_call_ids: frozenset[str] = frozenset()
-    """Interrupted calls that a note of this leg allowed to run once more."""
+    retry_verdicts: Mapping[str, Mapping[str, object] | None] = field(default_factory=lambda: NO_RETRIES)
+    """Interrupted calls that a word of this leg allowed to run once more, with the verdict that came with it."""
+    judged_idempotent: frozenset[str] = frozenset()
+    """Interrupted calls of old receipts, which do not say it, whose tool is idempotent as this executor knows it."""
     inputs_given: bool = False
     due_in_ms: int | None = 0
     unsaved: Unsaved = Unsaved()

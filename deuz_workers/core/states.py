@@ -14,6 +14,7 @@ from deuz_workers.errors import DeuzError
 RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("queued", "NotesFolded"): ("queued",),
     ("queued", "Bound"): ("queued",),
+    ("queued", "PolicyNarrowed"): ("queued",),
     ("queued", "InputsGiven"): ("queued",),
     ("queued", "ModelCallStarted"): ("running",),
     ("queued", "CallStarted"): ("running",),
@@ -21,6 +22,7 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("queued", "Finished"): ("completed", "stopped", "failed"),
     ("running", "NotesFolded"): ("running",),
     ("running", "Bound"): ("running",),
+    ("running", "PolicyNarrowed"): ("running",),
     ("running", "ModelCallStarted"): ("running",),
     ("running", "ModelReplied"): ("running",),
     ("queued", "GuardrailFired"): ("queued",),

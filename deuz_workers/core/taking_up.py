@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from deuz_workers.core.decide import unknown_effects
 from deuz_workers.core.events import Reopened
 from deuz_workers.core.evolve import evolve
 from deuz_workers.core.receipts import Receipt
+from deuz_workers.core.reconciliation import unknown_effects
 from deuz_workers.core.run import Run
 from deuz_workers.errors import RetryRefusedError
 

@@ -7,16 +7,19 @@ next commit carries it together with what follows from it.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import CallCompleted, CallExecuted, CallFailed, CallUnprojectable, Event
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.outcomes import CallOutcome
-from deuz_workers.engine.committer import Committer, StepOver
+from deuz_workers.engine.committer import CancelFirst, Committer, StepOver
 from deuz_workers.engine.contexts import Contexts
-from deuz_workers.engine.gate import limit_ms
+from deuz_workers.engine.gate import limit_ms, start_of
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.user_code import Broken, LimitPassed, look_at_end, outcome_of, stored_form
@@ -32,13 +35,22 @@ class Calls:
     committer: Committer
     stop: Stop
     contexts: Contexts
+    may_begin: Callable[[], bool]
+    """Asked before further calls begin; it vouches for the time that they take."""
+    _waiting: deque[PlannedCall] = field(default_factory=deque[PlannedCall])
+    _alone: asyncio.Lock | None = None
+    """Around every commit of a batch of which some wait: one that begins a call may be refused, alone."""
 
     async def run(self, running: tuple[PlannedCall, ...]) -> tuple[Event, ...]:
-        """Run them side by side and save every outcome but the last, which is returned.
+        """Run them side by side, `tool_concurrency` at a time, and save every outcome but the last, which is returned.
 
-        Raises `StepOver` when the lease was lost: whatever the tools did is for the next holder to find out.
+        Calls that have not begun stay so when a cancel came, the time of the run is over or the lease is not confirmed. Raises
+        `StepOver` when the lease was lost: whatever the tools did is for the next holder to find out.
         """
-        left = {asyncio.ensure_future(self._one(planned)) for planned in running}
+        most = self.committer.run.envelope.limits.tool_concurrency
+        self._waiting = deque(running[most:])
+        self._alone = asyncio.Lock() if self._waiting else None
+        left = {asyncio.ensure_future(self._one(planned)) for planned in running[:most]}
         saving: set[asyncio.Task[None]] = set()
         try:
             while left:
@@ -52,8 +64,11 @@ class Calls:
                 ended = done & left
                 left -= ended
                 outcomes = [task.result() for task in ended]
+                if outcomes and self._waiting and (begun := await self._begin(outcomes, most - len(left))):
+                    left |= {asyncio.ensure_future(self._one(planned)) for planned in begun}
+                    outcomes = []
                 last = outcomes.pop() if outcomes and not left else None
-                saving |= {asyncio.ensure_future(self.committer.commit(*outcome)) for outcome in outcomes}
+                saving |= {asyncio.ensure_future(self._save(*outcome)) for outcome in outcomes}
                 if last is not None:
                     await asyncio.gather(*saving)
                     return last
@@ -62,6 +77,24 @@ class Calls:
             for task in (*left, *saving):
                 task.add_done_callback(look_at_end)
                 task.cancel()
+
+    async def _begin(self, outcomes: list[tuple[Event, ...]], room: int) -> list[PlannedCall]:
+        """Save outcomes together with the start of calls that waited; none: they stay as they are, and nothing was saved."""
+        begun = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+        starts = [start_of(planned, self.agent.tools[planned.call.name]) for planned in begun if planned.action != "project"]
+        if self.may_begin():
+            try:
+                await self._save(*(event for outcome in outcomes for event in outcome), *starts)
+            except CancelFirst:
+                pass
+            else:
+                return begun
+        self._waiting.clear()
+        return []
+
+    async def _save(self, *events: Event) -> None:
+        async with self._alone or contextlib.nullcontext():
+            await self.committer.commit(*events)
 
     async def _one(self, planned: PlannedCall) -> tuple[Event, ...]:
         """The events that end one call; everything before them is saved."""
@@ -77,7 +110,7 @@ class Calls:
             return (CallFailed(call_id, failure.text, failure.outcome),)
         if not tool.has_projection:
             return (CallExecuted(call_id, value), CallCompleted(call_id))
-        await self.committer.commit(CallExecuted(call_id, value))
+        await self._save(CallExecuted(call_id, value))
         return await self._projected(call_id, tool, value)
 
     async def _execute(self, planned: PlannedCall, tool: Tool) -> object:
@@ -87,9 +120,12 @@ class Calls:
         run = self.committer.run
         context = self.contexts.of(planned, tool, signal, run, run.receipts[planned.call.call_id].attempt)
         try:
-            returned = await outcome_of(lambda: tool.run(planned.call.arguments or {}, context), most_ms)
+            returned = await outcome_of(
+                lambda: tool.run(planned.call.arguments or {}, context),
+                most_ms,
+                on_limit=lambda: signal.set(DeadlinePassed(f"the call took longer than {most_ms} ms")),
+            )
         except LimitPassed:
-            signal.set(DeadlinePassed(f"the call took longer than {most_ms} ms"))
             text = f"{tool.name} took longer than {most_ms} ms; whether it had an effect is not known."
             raise _Failed(text, "timeout") from None
         except Broken as broken:

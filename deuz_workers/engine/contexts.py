@@ -94,5 +94,5 @@ class Contexts:
             runtime_context=None if scoped else self.given.runtime,
             messages=run.history,
             agent_path=(envelope.agent,),
-            execution=Execution(envelope.limits, envelope.scopes),
+            execution=Execution(envelope.limits, envelope.scopes, envelope.policy),
         )

@@ -27,6 +27,7 @@ class Gate:
     opening: tuple[Event, ...]
     """To be saved before any effect begins."""
     running: tuple[PlannedCall, ...]
+    """The first `tool_concurrency` of them begin with `opening`, the others as these end."""
     items: tuple[ItemRow, ...] = ()
     item_call_ids: tuple[str, ...] = ()
     fired: tuple[Event, ...] = ()
@@ -36,6 +37,10 @@ class Gate:
 NO_RESPONSE = "No approval response."
 CHANGED = "A guardrail changed the arguments after they were approved."
 DENIED_HERE = "The approver of this agent did not allow it."
+
+
+def start_of(planned: PlannedCall, tool: Tool) -> CallStarted:
+    return CallStarted(planned.call.call_id, tool.name, tool.replay == "idempotent")
 
 
 def predicates_ms(effect: RunCalls, agent: AgentDefinition, run: Run) -> int:
@@ -86,10 +91,13 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         assert tool is not None
         assert call.arguments is not None
         denial: Rejection | None = None
-        if planned.action == "start" and planned.verdict == "none" and await _needs_approval(planned, tool, run, contexts):
+        if planned.action == "again" and planned.verdict == "approved" and not tool.approval.is_given_by(planned.by):
+            denial = Rejection.of_denial(NO_RESPONSE)
+        asks = planned.action in ("start", "again") and planned.verdict == "none"
+        if asks and await _needs_approval(planned, tool, run, contexts):
             if agent.approve_tool_call is not None:
                 denial = await _decided_here(agent, call, run, effect.step, contexts)
-            elif run.envelope.checkpoint.taken_up:
+            elif run.envelope.checkpoint.taken_up or planned.action == "again":
                 denial = Rejection.of_denial(NO_RESPONSE)
             else:
                 items.append(item_of_call(binding_of_call("approval", run_id, effect.step, call), tool.approval))
@@ -101,8 +109,9 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
             items.append(item_of_call(binding_of_call("client_tool", run_id, effect.step, call)))
         if item_call_ids[-1:] == [call.call_id] or tool.is_client:
             continue
-        opening.append(CallStarted(call.call_id, call.name, tool.replay == "idempotent"))
         running.append(planned)
+        if len(running) <= run.envelope.limits.tool_concurrency:
+            opening.append(start_of(planned, tool))
     if items:
         return Gate((), (), tuple(items), tuple(item_call_ids), tuple(fired))
     return Gate((*fired, *opening), tuple(running))
@@ -155,8 +164,10 @@ async def _misfit(tool: Tool | None, contexts: Contexts) -> Rejection | None:
 
 
 async def _needs_approval(planned: PlannedCall, tool: Tool, run: Run, contexts: Contexts) -> bool:
-    """What the predicate says; True where it does not say it in time (APR-002)."""
+    """What the policy or the predicate says; True where that does not say it in time (APR-002, PTH-005)."""
     arguments: Mapping[str, object] = planned.call.arguments or {}
+    if tool.name in run.envelope.policy.required_approvals:
+        return True
     if not tool.has_predicate:
         return tool.needs_approval(arguments)
     stop = contexts.stop

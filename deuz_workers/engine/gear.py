@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deuz_workers.core.approval_token import ApprovalSigner
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
@@ -38,6 +39,8 @@ class Gear:
     """Where runs go that this process cannot execute."""
     contexts: Mapping[tuple[str, str], RunContext] = field(default_factory=dict[tuple[str, str], RunContext])
     """By scope and run id: given by whoever drives the run in this process, instead of what its agent would make."""
+    policies: Mapping[tuple[str, str], ExecutionPolicy] = field(default_factory=dict[tuple[str, str], ExecutionPolicy])
+    """By scope and run id: given by whoever drives the run in this process, to narrow it."""
     signer: ApprovalSigner | None = None
     """Checks the tokens of approvals; None: they need none."""
     process: str = ""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 from uuid import UUID
 
+from deuz_workers.core.approval_token import DENIAL, ApprovalSigner
 from deuz_workers.core.change import NoteRow
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import decode_body
 from deuz_workers.core.events import InputsGiven, NotesFolded
 from deuz_workers.core.messages import Message, message_from_record, user
+from deuz_workers.core.reconciliation import Word, approval_id_of, words_in
 from deuz_workers.core.render import render
+from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
 from deuz_workers.ports.store import RunStore, TaskResult
 
@@ -24,8 +28,7 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
     cancelled = False
     reason: str | None = None
     messages: list[Message] = []
-    retry: set[str] = set()
-    outcomes: dict[str, Mapping[str, object]] = {}
+    words: list[Word] = []
     unreadable: list[tuple[int, str]] = []
     for note in notes:
         try:
@@ -35,15 +38,30 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
                     reason = reason or _reason(note)
                 case "message":
                     messages.append(message_from_record(_record(note).get("message")))
-                case "retry":
-                    retry.update(_texts(_record(note).get("tool_call_ids", ())))
-                case "reconcile":
-                    outcomes.update(_outcomes(_record(note).get("results", {})))
+                case "retry" | "reconcile":
+                    words.extend(words_in(_record(note)))
                 case "child":
                     pass
         except CodecError:
             unreadable.append((note.seq, note.kind))
-    return NotesFolded(wake_seq, cancelled, tuple(messages), frozenset(retry), outcomes, tuple(unreadable), reason)
+    return NotesFolded(wake_seq, cancelled, tuple(messages), tuple(words), tuple(unreadable), reason)
+
+
+def with_tokens_checked(folded: NotesFolded, run: Run, signer: ApprovalSigner | None) -> NotesFolded:
+    """With a denial in place of every approval of a repetition whose token is not one for its request (APR-015)."""
+    if signer is None:
+        return folded
+
+    def judged(word: Word) -> Word:
+        verdict = word.verdict
+        if verdict is None or verdict.get("approved") is not True:
+            return word
+        envelope, asked = run.envelope, approval_id_of(run, word.call_id)
+        if asked is not None and signer.fits(verdict.get("token"), envelope.scope, envelope.run_id, asked, now_ms=None):
+            return word
+        return replace(word, verdict={"approved": False, "reason": DENIAL})
+
+    return replace(folded, words=tuple(map(judged, folded.words)))
 
 
 def _record(note: NoteRow) -> Mapping[str, object]:
@@ -54,18 +72,6 @@ def _record(note: NoteRow) -> Mapping[str, object]:
 def _reason(note: NoteRow) -> str | None:
     given = _record(note).get("reason")
     return given if isinstance(given, str) and given else None
-
-
-def _texts(value: object) -> Sequence[str]:
-    if isinstance(value, list | tuple) and all(isinstance(text, str) for text in cast(Sequence[object], value)):
-        return cast(Sequence[str], value)
-    raise CodecError("the note holds no list of texts")
-
-
-def _outcomes(value: object) -> Mapping[str, Mapping[str, object]]:
-    if isinstance(value, Mapping) and all(isinstance(one, Mapping) for one in cast(Mapping[object, object], value).values()):
-        return cast(Mapping[str, Mapping[str, object]], value)
-    raise CodecError("the note holds no outcomes by call")
 
 
 async def given_inputs(store: RunStore, swarm_rid: UUID, task_id: str) -> InputsGiven:

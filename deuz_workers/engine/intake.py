@@ -8,9 +8,9 @@ import logging
 from dataclasses import replace
 from itertools import takewhile
 
-from deuz_workers.core.events import NotesFolded, Waited
+from deuz_workers.core.events import NotesFolded, PolicyNarrowed, Waited
 from deuz_workers.engine.committer import CancelFirst, StepOver
-from deuz_workers.engine.inputs import fold_notes
+from deuz_workers.engine.inputs import fold_notes, with_tokens_checked
 from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.weight import HEAVY_SIZE
@@ -28,7 +28,7 @@ async def take_in(leg: Leg) -> None:
     """Carry the inputs that were loaded, and the answers of a suspension whose every item was answered."""
     envelope = leg.committer.run.envelope
     if not envelope.is_final and leg.head.wake_seq > envelope.seen_seq:
-        leg.carry(fold_notes(leg.notes, leg.head.wake_seq))
+        leg.carry(with_tokens_checked(fold_notes(leg.notes, leg.head.wake_seq), leg.run, leg.gear.signer))
     if envelope.status == "suspended" and leg.items and all(item.answer is not None for item in leg.items):
         tools = leg.definition.tools if isinstance(leg.definition, AgentDefinition) else NO_TOOLS
         given = (leg.items, leg.run, tools, leg.gear.signer)
@@ -65,7 +65,18 @@ def judge_old_receipts(leg: Leg) -> None:
     unmarked = [receipt for receipt in run.interrupted if receipt.idempotent is None and receipt.tool in tools]
     allowed = frozenset(receipt.call_id for receipt in unmarked if tools[receipt.tool].replay == "idempotent")
     if allowed:
-        leg.committer.run = replace(run, retry_call_ids=run.retry_call_ids | allowed)
+        leg.committer.run = replace(run, judged_idempotent=allowed)
+
+
+def narrow_policy(leg: Leg) -> None:
+    """What the run began with, what its agent allows here and what its driver gave, together; a wider one changes nothing."""
+    envelope = leg.run.envelope
+    if not isinstance(leg.definition, AgentDefinition) or envelope.is_final or envelope.status == "suspended":
+        return
+    given = leg.gear.policies.get((envelope.scope, envelope.run_id))
+    policy = envelope.policy.narrowed(leg.definition.policy).narrowed(given)
+    if policy != envelope.policy:
+        leg.carry(PolicyNarrowed(policy))
 
 
 async def fold_inbox(leg: Leg) -> None:
@@ -80,7 +91,8 @@ async def fold_inbox(leg: Leg) -> None:
     if loaded.head.wake_seq > envelope.seen_seq:
         # Ahead of older ones, these would set back what the run has seen, and the cancel would be unseen for ever.
         older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), leg.carried))
-        leg.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *leg.carried[len(older) :])
+        folded = with_tokens_checked(fold_notes(fresh, loaded.head.wake_seq), leg.run, leg.gear.signer)
+        leg.carried = (*older, folded, *leg.carried[len(older) :])
 
 
 async def load_again(leg: Leg) -> Loaded | None:

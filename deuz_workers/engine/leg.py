@@ -94,11 +94,13 @@ class Leg:
         envelope = run.envelope
         if envelope.is_final or envelope.cancelled or envelope.run_kind == "swarm":
             return None
-        if self.head.deadline_in_ms is not None and self.head.deadline_in_ms <= self.stop.elapsed_ms:
+        at_ms = envelope.policy.deadline_ms
+        late = self.head.deadline_in_ms is not None and self.head.deadline_in_ms <= self.stop.elapsed_ms
+        if late or (at_ms is not None and at_ms <= self.gear.clock.unix_ms()):
             error = ExecutionPolicyError("the deadline of the run has passed", code="deadline_exceeded")
             return Finish(Finished("failed", error=as_record(error)))
-        late = self.head.start_before_in_ms
-        if envelope.status == "queued" and late is not None and late <= self.stop.elapsed_ms:
+        before_in_ms = self.head.start_before_in_ms
+        if envelope.status == "queued" and before_in_ms is not None and before_in_ms <= self.stop.elapsed_ms:
             return Finish(Finished("stopped", "start-before-passed"))
         return None
 

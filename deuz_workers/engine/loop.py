@@ -29,7 +29,7 @@ from deuz_workers.core.run import Run
 from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.conduct import conduct_swarm
 from deuz_workers.engine.inputs import given_inputs
-from deuz_workers.engine.intake import close_expired, fold_inbox, judge_old_receipts, take_in
+from deuz_workers.engine.intake import close_expired, fold_inbox, judge_old_receipts, narrow_policy, take_in
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_turn import call_model, check_output, run_end, turn_end
 from deuz_workers.engine.slot import lacks_slot, take_slot
@@ -50,6 +50,7 @@ async def advance(leg: Leg, turns: int) -> LoopEnd:
         return "suspended"
     await take_in(leg)
     judge_old_receipts(leg)
+    narrow_policy(leg)
     while True:
         if leg.stop.is_lost:
             raise StepOver("the lease is gone")

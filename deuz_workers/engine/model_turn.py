@@ -16,6 +16,7 @@ from deuz_workers.engine.committer import BudgetRefused, StepOver
 from deuz_workers.engine.hooked import asked_before_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
+from deuz_workers.errors import ExecutionPolicyError, as_record
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
 
@@ -33,7 +34,11 @@ async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
         plan, run = prepared.plan, leg.run
     call = ModelCall(leg.gear, leg.definition, run, effect, leg.bindings, plan)
     try:
+        run.envelope.policy.check_model(call.model.name)
         await leg.commit(*call.opening())
+    except ExecutionPolicyError as error:
+        await leg.commit(Finished("failed", error=as_record(error)))
+        return "ended"
     except BudgetRefused as refused:
         await leg.commit(call.refused(refused.refusal))
         return "ended"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deuz_workers.core.effects import PlannedCall, RunCalls
-from deuz_workers.core.events import Suspended
+from deuz_workers.core.events import Finished, Suspended
 from deuz_workers.core.run import Run
 from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.contexts import Contexts
@@ -11,6 +11,7 @@ from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.reducing import reduce
+from deuz_workers.errors import as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
 
@@ -20,6 +21,10 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         await reduce(leg, leg.definition)
         return None
     assert leg.definition is not None
+    to_run = (planned.call for planned in effect.calls if planned.action != "project")
+    if violation := run.envelope.policy.violation(to_run, leg.definition.tools):
+        await leg.commit(Finished("failed", error=as_record(violation)))
+        return "ended"
     asking_ms = predicates_ms(effect, leg.definition, run)
     if asking_ms:
         await leg.about_to_ask(asking_ms, "approvals")
@@ -37,11 +42,15 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         return None
     if leg.carried or gated.opening:
         await leg.commit(*gated.opening)
-    leg.hold_for(
-        max(longest_ms(leg, planned) for planned in gated.running),
-        ",".join(planned.call.name for planned in gated.running),
-    )
-    calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts)
+    longest = max(longest_ms(leg, planned) for planned in gated.running)
+    label = ",".join(planned.call.name for planned in gated.running)
+    leg.hold_for(longest, label)
+
+    def may_begin() -> bool:
+        leg.hold_for(longest, label)
+        return leg.hold.may_start and not leg.stop.is_cancelled and leg.ending_by_time(leg.committer.run) is None
+
+    calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts, may_begin)
     leg.carry(*await calls.run(gated.running))
     return None
 

@@ -40,8 +40,15 @@ class _Outcome(Generic[T]):
         self.value = value
 
 
-async def outcome_of(call: Callable[[], Awaitable[T]], limit_ms: int, until: Signal | None = None) -> T:
+async def outcome_of(
+    call: Callable[[], Awaitable[T]],
+    limit_ms: int,
+    until: Signal | None = None,
+    on_limit: Callable[[], None] | None = None,
+) -> T:
     """What `call` returns. It is cancelled and waited for when the limit has passed or `until` is set.
+
+    `on_limit` is called before it is cancelled because of the limit.
 
     Raises `Broken`, `LimitPassed`, and the reason of `until`.
     """
@@ -51,6 +58,8 @@ async def outcome_of(call: Callable[[], Awaitable[T]], limit_ms: int, until: Sig
     try:
         done, _ = await asyncio.wait(tasks, timeout=limit_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
         if work not in done:
+            if not done and on_limit is not None:
+                on_limit()
             work.cancel()
             await asyncio.wait((work,))
             if work.cancelled():

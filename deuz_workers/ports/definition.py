@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
+from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.model import Model
@@ -55,6 +56,8 @@ class AgentDefinition:
     """What the answer has to be; None: the text of the last reply."""
     approve_tool_call: ApproveToolCall | None = None
     """Decides about gated calls here, in the step; None: the run is suspended and people decide."""
+    policy: ExecutionPolicy = NO_POLICY
+    """Of every run of the agent, as this process has it; no part of the binding, since it only narrows what runs began with."""
     guardrails: Guardrails = NO_GUARDRAILS
     prepare_step: PrepareStep | None = None
     stop_when: Mapping[str, StopWhen] = field(default_factory=lambda: NO_STOPS)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from deuz_workers.core.approval import Approval
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
+from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.ports.model import ToolSpec
 
 
@@ -34,6 +35,7 @@ class Execution:
     limits: Limits = field(default_factory=Limits)
     budget_scopes: tuple[str, ...] = ()
     """That its model calls reserve in, deepest first."""
+    policy: ExecutionPolicy = NO_POLICY
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from deuz_workers.errors import ConfigurationError, ToolError
+from deuz_workers.errors import ConfigurationError, DeadlinePassed, Interruption, ToolError
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.tools.arguments import Arguments
 from deuz_workers.tools.declared import DeclaredTool
@@ -103,7 +103,8 @@ class FunctionTool(DeclaredTool, Generic[P, R]):
 
         What it raises comes out as it is, except what would end more than this call: SystemExit, KeyboardInterrupt from a
         thread, and a cancellation that nobody asked for become a ToolError. Cancelling ends an async function; a sync one
-        goes on in its thread, where it can see `context.signal`, and its outcome is dropped.
+        goes on in its thread, where it can see `context.signal`, and its outcome is dropped. One whose time has passed is
+        waited for a little longer (PTH-019).
 
         Raises: ToolArgumentsError, before anything is called.
         """
@@ -113,7 +114,7 @@ class FunctionTool(DeclaredTool, Generic[P, R]):
             )
         call = self._enter(self._function, self._arguments.converted(arguments), context)
         try:
-            result = await call() if self._is_coroutine else await self._threads.call(self.name, call)
+            result = await call() if self._is_coroutine else await self._threads.call(self.name, call, _time_is_over(context))
             # A plain function around a coroutine function returns its coroutine, which belongs on the loop.
             return await cast(Awaitable[object], result) if inspect.isawaitable(result) else result
         except SystemExit as error:  # raised in a task it would end the loop, and every run of the process
@@ -123,6 +124,21 @@ class FunctionTool(DeclaredTool, Generic[P, R]):
             if task is not None and task.cancelling() == 0:
                 raise ToolError(f"the tool '{self.name}' waited for something that was cancelled", tool=self.name) from error
             raise
+
+
+def _time_is_over(context: ToolContext) -> Callable[[], bool]:
+    """Whether the call is cancelled because its limit has passed, and for nothing else."""
+
+    def is_over() -> bool:
+        try:
+            context.signal.raise_if_set()
+        except DeadlinePassed:
+            return True
+        except Interruption:
+            return False
+        return False
+
+    return is_over
 
 
 def is_coroutine_function(function: Any) -> bool:

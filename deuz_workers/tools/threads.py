@@ -31,6 +31,11 @@ MAX_THREADS = 64
 IDLE_MS = 30_000
 """After which an unused thread ends; long enough to span the model call between two tool calls."""
 
+LINGER_MS = 30_000
+"""A function whose time has passed, and that was told so, is waited for this much longer: most return soon, and then nothing of
+the call is under way any more when the run goes on. Half of what a lease is vouched for beyond the limit. Nothing can end a
+thread from outside but the end of its process, which would take the neighbours along."""
+
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("deuz_tool_thread_depth", default=0)
 
 
@@ -170,18 +175,20 @@ class _Pool:
 class ToolThreads:
     """Runs sync functions for coroutines: at most `max_threads` at once per nesting depth, the others wait their turn."""
 
-    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+    def __init__(self, max_threads: int = MAX_THREADS, *, linger_ms: int = LINGER_MS) -> None:
         self._max_threads = max_threads
+        self._linger_ms = linger_ms
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._pools: dict[int, _Pool] = {}
 
-    async def call(self, label: str, function: Callable[[], R]) -> R:
+    async def call(self, label: str, function: Callable[[], R], lingers: Callable[[], bool] | None = None) -> R:
         """Run `function` in a thread and return or raise what it does; SystemExit and KeyboardInterrupt become a ToolError.
 
         The function sees the caller's context variables. Cancelling the coroutine returns at once: a function that has not
-        begun never will, one that runs goes on as `abandoned`, and its outcome is dropped. `label` names it in the thread's
-        name, in the log and in :meth:`abandoned`.
+        begun never will, one that runs goes on as `abandoned`, and its outcome is dropped. Where `lingers` says so then, one
+        that runs is waited for first, up to `linger_ms`. `label` names it in the thread's name, in the log and in
+        :meth:`abandoned`.
         """
         context = contextvars.copy_context()
         depth = _depth.get()
@@ -190,9 +197,13 @@ class ToolThreads:
         call = _Call(label, function, context, asyncio.get_running_loop().create_future())
         pool.submit(call)
         try:
-            outcome = await call.future
+            outcome = await asyncio.shield(call.future)  # which itself stays as it is when this is cancelled
         except asyncio.CancelledError:
-            pool.give_up(call)
+            try:
+                if call.state == "running" and lingers is not None and lingers():
+                    await asyncio.wait((call.future,), timeout=self._linger_ms / 1000)  # ended by a second cancellation
+            finally:
+                pool.give_up(call)
             raise
         return cast(R, outcome())
 

@@ -18,6 +18,7 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.discovery import load_app
 from deuz_workers.app.settings import Settings
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.workers.answer_task import add_answer_tasks
 from deuz_workers.workers.bootstep import Duties
 from deuz_workers.workers.celery_settings import celery_settings
 from deuz_workers.workers.enqueue_task import add_enqueue_task
@@ -49,6 +50,7 @@ def make_celery(deuz_app: Deuz | None = None, settings: Settings | None = None) 
     celery.steps["consumer"].add(Hearing)
     add_step_task(celery, host)
     add_enqueue_task(celery, host)
+    add_answer_tasks(celery, host)
     return celery
 
 

@@ -26,10 +26,11 @@ from celery.exceptions import Reject
 
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
-from deuz_workers.core.signature import FIELD, read_signature
+from deuz_workers.core.signature import FIELD
 from deuz_workers.errors import DeuzError, EnqueueRefusedError, StoreUnavailableError
 from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import Host
+from deuz_workers.workers.message_door import AGAIN_MS, DEFAULT_SCOPE, believe
 from deuz_workers.workers.step_task import QUIET_REQUEST
 
 ENQUEUE_TASK = "deuz.enqueue"
@@ -51,12 +52,6 @@ KEYS = frozenset(
 )
 MOMENTS = ("start_at", "deadline", "start_before")
 """Given as ISO 8601 with a zone."""
-DEFAULT_SCOPE = "default"
-"""Of `AsyncClient.enqueue`."""
-CLOCK_SKEW_S = 300
-"""By which the clock of a producer may be ahead."""
-AGAIN_MS = 1_000
-"""Between attempts to write the row while the store is away."""
 
 log = logging.getLogger(__name__)
 
@@ -124,25 +119,7 @@ def check_order(app: Deuz, key: str, args: tuple[Any, ...], order: Mapping[str, 
 
 def check_signature(settings: Settings, now_s: int, key: str, order: Mapping[str, Any]) -> None:
     """Raises `EnqueueRefusedError` unless a producer signed this order under this key, not long ago, and may start it."""
-    if not settings.producer_keys:
-        raise EnqueueRefusedError(
-            "no producer key is set here (setting producer_keys, DEUZ_PRODUCER_KEYS), so no message is believed; "
-            "enqueue = 'unsigned' (DEUZ_ENQUEUE) believes all",
-            code="door_shut",
-        )
-    signature = read_signature(order.get(FIELD))
-    if signature is None:
-        raise EnqueueRefusedError("the message is not signed; see sign_order", code="unsigned")
-    producer = next((one for one in settings.producer_keys if one.id == signature.key_id), None)
-    if producer is None or not signature.fits(order, task_id=key, secret=producer.secret.get_secret_value()):
-        raise EnqueueRefusedError(
-            "the signature is of no producer key that is set here (DEUZ_PRODUCER_KEYS), or of another message", code="signature"
-        )
-    if not -CLOCK_SKEW_S <= now_s - signature.issued_at <= settings.enqueue_max_age_s:
-        raise EnqueueRefusedError(
-            "the signature is too old (DEUZ_ENQUEUE_MAX_AGE_S), or its time is to come; sign the order again",
-            code="signature_age",
-        )
+    producer = believe(settings, now_s, key, order, ENQUEUE_TASK)
     if not producer.allows(order.get("scope", DEFAULT_SCOPE), order.get("agent")):
         raise EnqueueRefusedError(
             "this producer key may not start that agent in that scope (DEUZ_PRODUCER_KEYS: scopes, agents)", code="not_allowed"

@@ -15,12 +15,13 @@ from kombu.message import Message
 from deuz_workers.app.bell import STEP_TASK
 from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import host_of
+from deuz_workers.workers.message_door import ANSWER_TASK, RECONCILE_TASK
 
 SHOWN_CHARS = 200
 
 
 class QuietRequest(Request):
-    """Shows run id and agent of a doorbell, the agent of an enqueue message, and nothing else.
+    """Shows run id and agent of a doorbell, the agent of an order, the run of an answer, and nothing else.
 
     A message that asks for more than to be looked at (a time, callbacks) is refused with `InvalidTaskError`; its limits are
     ignored.
@@ -36,6 +37,8 @@ class QuietRequest(Request):
         self.time_limits = (None, None)
         if self.type == STEP_TASK:
             shown = _step_shown(self.args, self.kwargs, self.request_dict.get("agent"))
+        elif self.type in (ANSWER_TASK, RECONCILE_TASK):
+            shown = f"(run={_clipped(self.kwargs.get('run_id'))})"
         else:
             shown = f"(agent={_clipped(self.kwargs.get('agent'))})"
         self._argsrepr, self._kwargsrepr = shown, "{}"

@@ -38,6 +38,7 @@ from deuz_workers.core.events import (
 )
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import ToolUsePart
+from deuz_workers.core.reconciliation import Word
 from tests.core.runs import after, call, opened, queued, ran, replied, settled, stored
 
 THREE = (call("c1", a=1), call("c2", a=2), call("c3", a=3))
@@ -172,14 +173,14 @@ def test_a_suspended_run_waits_and_goes_on_with_its_verdicts() -> None:
 def test_a_note_may_allow_or_replace_an_interrupted_call() -> None:
     """A retry runs it again, a reconciled outcome answers it; the other calls of the turn follow."""
     run = stored(after(queued(), opened(), replied(*THREE[:2]), CallStarted("c1", "add", False)))
-    effect = decide(after(run, NotesFolded(1, retry_call_ids=frozenset({"c1"}))))
+    effect = decide(after(run, NotesFolded(1, words=(Word("c1", again=True),))))
     assert isinstance(effect, RunCalls)
-    assert [planned.action for planned in effect.calls] == ["rerun", "start"]
-    known = after(run, NotesFolded(1, outcomes={"c1": {"output": 5}}))
+    assert [planned.action for planned in effect.calls] == ["again", "start"]
+    known = after(run, NotesFolded(1, words=(Word("c1", output=5),)))
     effect = decide(known)
     assert isinstance(effect, RunCalls)
     assert [planned.action for planned in effect.calls] == ["project", "start"]
-    failed = after(run, NotesFolded(1, outcomes={"c1": {"output": "card refused", "is_error": True}}))
+    failed = after(run, NotesFolded(1, words=(Word("c1", output="card refused", is_error=True),)))
     assert failed.receipts["c1"].error == "card refused"
 
 

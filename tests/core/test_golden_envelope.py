@@ -14,6 +14,7 @@ from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall, decode_envelope, encode_body
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import user
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Usage
 from tests.core.runs import queued
 
@@ -52,6 +53,7 @@ WHOLE = AgentRunEnvelope(
     binding={"binding_id": "1", "model": "mock:scripted", "limits": {}, "tools": {}},
     verdicts={"c": {"approval_id": "c@1", "approved": True}},
     held=(user("later"),),
+    policy=ExecutionPolicy({"add"}, {"mock:scripted"}, {"add"}, 1_800_000_000_000),
     finalizes=True,
     verifies=True,
     warnings=(("tool", "not as it was meant"),),

@@ -9,12 +9,14 @@ LEG = "engine/leg.py"
 INTAKE = "engine/intake.py"
 MODEL_TURN = "engine/model_turn.py"
 TOOL_TURN = "engine/tool_turn.py"
+GATE = "engine/gate.py"
 COMMITTER = "engine/committer.py"
 SWEEP = "engine/sweep.py"
 HEARTBEAT = "engine/heartbeat.py"
 INPUTS = "engine/inputs.py"
 EVOLVE = "core/evolve.py"
 DECIDE = "core/decide.py"
+RECONCILIATION = "core/reconciliation.py"
 LEASES = "leases/table.py"
 STORE = "store/sql_store.py"
 COMMIT = "store/sqlite_commit.py"
@@ -80,8 +82,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a note read anew is carried ahead of older ones",
         INTAKE,
-        "        leg.carried = (*older, fold_notes(fresh, loaded.head.wake_seq), *leg.carried[len(older) :])\n",
-        "        leg.carried = (fold_notes(fresh, loaded.head.wake_seq), *leg.carried)\n",
+        "        leg.carried = (*older, folded, *leg.carried[len(older) :])\n",
+        "        leg.carried = (folded, *leg.carried)\n",
         "tests/engine/test_cancel_first.py",
     ),
     _mutant(
@@ -119,9 +121,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "tools start before their commit is known",
         TOOL_TURN,
-        "        await leg.commit(*gated.opening)\n    leg.hold_for(\n",
+        "        await leg.commit(*gated.opening)\n    longest =",
         '        __import__("asyncio").ensure_future(leg.commit(*gated.opening))\n'
-        '        await __import__("asyncio").sleep(0)\n    leg.hold_for(\n',
+        '        await __import__("asyncio").sleep(0)\n    longest =',
     ),
     _mutant(
         "a model call starts before its commit is known",
@@ -248,9 +250,44 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a takeover repeats effects that may not be repeated",
+        RECONCILIATION,
+        'receipt.stage == "executing" and not receipt.idempotent\n',
+        'receipt.stage == "executing" and receipt.idempotent is None\n',
+    ),
+    _mutant(
+        "words about some interrupted calls count without the others",
+        RECONCILIATION,
+        "    return () if left_open else tuple(fitting.values())\n",
+        "    return tuple(fitting.values())\n",
+        "tests/app/test_reconciliation.py",
+    ),
+    _mutant(
+        "a word counts for whatever execution of its call",
+        RECONCILIATION,
+        "            and self.attempt in (None, receipt.attempt)\n",
+        "",
+        "tests/app/test_reconciliation.py",
+    ),
+    _mutant(
+        "a call that was allowed once more passes its gate with the old verdict",
         DECIDE,
-        "if not receipt.idempotent and receipt.call_id",
-        "if receipt.idempotent is None and receipt.call_id",
+        "            verdict = run.retry_verdicts[call.call_id]\n",
+        "",
+        "tests/app/test_reconciliation.py",
+    ),
+    _mutant(
+        "the policy is not looked at before calls",
+        TOOL_TURN,
+        "    if violation := run.envelope.policy.violation(to_run, leg.definition.tools):\n",
+        "    if violation := None:\n",
+        "tests/app/test_policy.py",
+    ),
+    _mutant(
+        "all calls of a turn are said to begin at once",
+        GATE,
+        "        if len(running) <= run.envelope.limits.tool_concurrency:\n",
+        "        if True:\n",
+        "tests/app/test_call_stages.py",
     ),
     _mutant(
         "a takeover parks whatever was under way",

@@ -1,0 +1,50 @@
+"""Whom messages with content are believed from: producers whose keys are set here, for the doors that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deuz_workers.app.producer_key import ProducerKey
+from deuz_workers.app.settings import Settings
+from deuz_workers.core.signature import FIELD, read_signature
+from deuz_workers.errors import EnqueueRefusedError
+
+ANSWER_TASK, RECONCILE_TASK = "deuz.answer", "deuz.reconcile"
+DEFAULT_SCOPE = "default"
+"""Of `AsyncClient.enqueue`."""
+CLOCK_SKEW_S = 300
+"""By which the clock of a producer may be ahead."""
+AGAIN_MS = 1_000
+"""Between attempts to write while the store is away."""
+
+
+def believe(settings: Settings, now_s: int, key: str, order: Mapping[str, Any], task: str) -> ProducerKey:
+    """The key of whoever signed this order for this task under this id, not long ago. Raises `EnqueueRefusedError`."""
+    door = task.rpartition(".")[2]
+    if not any(door in one.doors for one in settings.producer_keys):
+        way = "; enqueue = 'unsigned' (DEUZ_ENQUEUE) believes all" if door == "enqueue" else ""
+        raise EnqueueRefusedError(
+            f"no producer key for this door is set here (setting producer_keys, DEUZ_PRODUCER_KEYS: doors), so no message is "
+            f"believed{way}",
+            code="door_shut",
+        )
+    signature = read_signature(order.get(FIELD))
+    if signature is None:
+        raise EnqueueRefusedError("the message is not signed; see sign_order", code="unsigned")
+    producer = next((one for one in settings.producer_keys if one.id == signature.key_id), None)
+    secret = "" if producer is None else producer.secret.get_secret_value()
+    if producer is None or not signature.fits(order, task_id=key, secret=secret, task=task):
+        raise EnqueueRefusedError(
+            "the signature is of no producer key that is set here (DEUZ_PRODUCER_KEYS), or of another message", code="signature"
+        )
+    if not -CLOCK_SKEW_S <= now_s - signature.issued_at <= settings.enqueue_max_age_s:
+        raise EnqueueRefusedError(
+            "the signature is too old (DEUZ_ENQUEUE_MAX_AGE_S), or its time is to come; sign the order again",
+            code="signature_age",
+        )
+    if door not in producer.doors:
+        raise EnqueueRefusedError(
+            f"this producer key is not for the door {door!r} (DEUZ_PRODUCER_KEYS: doors)", code="not_allowed"
+        )
+    return producer
