@@ -321,7 +321,7 @@ class AsyncClient:
         created = await self._access.store.create(asked, ring_in_ms=ring_in_ms, connection=connection)
         check_created(asked, created, options)
         if created.created and rings:
-            await self._access.doorbell.ring([bell_of(asked)])
+            await self._access.ring([bell_of(asked)])
         elif created.created and may_ring:
             await self._app.doorbell.ring_here([bell_of(asked)])
         return self.handle(created.run_id, created.scope)

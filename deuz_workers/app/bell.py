@@ -11,20 +11,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from deuz_workers.core.change import Bell
 from deuz_workers.core.marks import Marks
 from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.window import Look
 from deuz_workers.engine.system_clock import SystemClock
 from deuz_workers.ports.runtime import Clock, Ids
 
 if TYPE_CHECKING:
     from kombu import Connection, Producer
 
+    from deuz_workers.app.broker_connection import SteadyChannel
+
+T = TypeVar("T")
 STEP_TASK = "deuz.step"
 CONNECT_TIMEOUT_S = 2
 """The sweep rings within a second anyway, so a broker that takes longer is not worth waiting for."""
@@ -57,10 +62,7 @@ def broker_priority(priority: int) -> int:
 class SilentBell:
     """Rings nobody: runs are found by the sweep."""
 
-    async def ring(self, bells: Sequence[Bell]) -> None:
-        """Nothing happens."""
-
-    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
         """Nothing is left over: without a broker the sweep looks at once for what became due (`SqlStore.ring_ms`)."""
         return ()
 
@@ -68,7 +70,7 @@ class SilentBell:
         """Nobody rings."""
         return False
 
-    async def waiting(self, queue: str) -> int | None:
+    async def look(self, queue: str, *, size: int | None = None, apart_ms: int = 0) -> Look | None:
         """None: there is no broker."""
         return None
 
@@ -84,19 +86,21 @@ class _Process:
     away_until_ms: int = 0
     lost: int = 0
     told_ms: int | None = None
+    has_scripts: bool = True
 
 
 class BrokerBell:
     """A `Doorbell` that publishes to the broker at `url`, from a thread of its own in every process.
 
-    Never raises: a broker that cannot be reached is logged as `bell_lost`, and the sweep rings again.
+    Never raises: a broker that cannot be reached is logged as `bell_lost`, and takes nothing.
     """
 
     def __init__(self, url: str, ids: Ids, clock: Clock, marks: Marks, window: int = 64) -> None:
         """`url` as Celery spells it. `marks` signs the revisions that the bells carry.
 
-        `window`: doorbells that a queue holds before others are left to the sweep, which lets it hold more where they are
-        taken fast (`core.window`). Between two that ask at once there is no order, so it is met but for their number.
+        `window`: doorbells that a queue holds at least before others are left to the sweep, which lets it hold more where they
+        are taken fast (`core.window`). On Redis and Valkey the queue is looked at and added to in one act. Other brokers run
+        no scripts: there the length is asked for first, and as many may be too much as ask in the same moment.
         """
         self._url = url
         self._window = window
@@ -105,40 +109,32 @@ class BrokerBell:
         self._clock = clock
         self._processes: dict[int, _Process] = {}
 
-    async def ring(self, bells: Sequence[Bell]) -> None:
-        """Publish one message per bell; returns when the broker has them or they are given up."""
-        if bells:
-            process = self._process()
-            await asyncio.get_running_loop().run_in_executor(process.thread, self._publish, process, tuple(bells))
-
-    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
-        """Publish as many as fit into the windows of their queues; returns the others, all where the broker is away."""
-        room = {queue: self._window - await self._depth(queue) for queue in {bell.queue for bell in bells}}
-        rung: list[Bell] = []
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
+        """Publish as many as fit into the windows of their queues, the first ones; returns the others, all where the broker is
+        away. `spare`: also on the places that are kept for the sweep.
+        """
         left: list[Bell] = []
-        for bell in bells:
-            (rung if room[bell.queue] > 0 else left).append(bell)
-            room[bell.queue] -= 1
-        await self.ring(rung)
+        for queue in dict.fromkeys(bell.queue for bell in bells):
+            own = [bell for bell in bells if bell.queue == queue]
+            taken = await self._work(partial(self._push, queue, own, spare), bells=len(own))
+            left += own[taken or 0 :]
         return tuple(left)
 
     async def has_room(self, queue: str) -> bool:
-        """The queue is shorter than its window; False where the broker is away."""
-        return await self._depth(queue) < self._window
+        """A place of the queue's window is free that everybody may take; False where the broker is away."""
+        look = await self.look(queue)
+        return look is not None and look.room > 0
 
-    async def _depth(self, queue: str) -> int:
-        waiting = await self.waiting(queue)
-        return self._window if waiting is None else waiting
+    async def look(self, queue: str, *, size: int | None = None, apart_ms: int = 0) -> Look | None:
+        """What waits in `queue`; None: the broker cannot be reached.
 
-    async def waiting(self, queue: str) -> int | None:
-        """Doorbells that nobody has taken from `queue` yet; None: the broker cannot be reached."""
-        process = self._process()
-        return await asyncio.get_running_loop().run_in_executor(process.thread, self._count, process, queue)
+        `size`: its window is to have. `apart_ms`: whoever asks is told once in so long that it may feed.
+        """
+        return await self._work(partial(self._look, queue, size, apart_ms))
 
     async def discard_queue(self, queue: str) -> None:
         """`queue` and what waits in it are gone from the broker, unless that cannot be reached."""
-        process = self._process()
-        await asyncio.get_running_loop().run_in_executor(process.thread, self._delete, process, queue)
+        await self._work(partial(self._delete, queue))
 
     def close(self) -> None:
         """Connection and thread of this process are gone."""
@@ -153,47 +149,86 @@ class BrokerBell:
             mine = self._processes.setdefault(os.getpid(), _Process(ThreadPoolExecutor(1, "deuz-bell")))
         return mine
 
-    def _publish(self, process: _Process, bells: Sequence[Bell]) -> None:
+    async def _work(self, work: Callable[[_Process, Producer], T], bells: int = 0) -> T | None:
+        """What `work` returns in the thread; None: the broker is away, and `bells` more are lost."""
+        process = self._process()
+        return await asyncio.get_running_loop().run_in_executor(process.thread, self._try, process, work, bells)
+
+    def _try(self, process: _Process, work: Callable[[_Process, Producer], T], bells: int) -> T | None:
         if self._clock.monotonic_ms() < process.away_until_ms:
-            process.lost += len(bells)
-            return
+            process.lost += bells
+            return None
         # An idle connection may have been closed by the server, which only a new one can tell from a broker that is away.
         for is_last in (False, True) if process.producer else (True,):
             try:
-                producer = process.producer or self._connect(process)
-                for bell in bells:
-                    self._send(producer, bell)
+                return work(process, process.producer or self._connect(process))
             except Exception as error:  # noqa: BLE001 - every transport has errors of its own, and none may end a step
                 self._disconnect(process)
                 if is_last:
                     process.away_until_ms = self._clock.monotonic_ms() + AWAY_MS
-                    self._tell(process, len(bells), error)
-            else:
-                return
-
-    def _count(self, process: _Process, queue: str) -> int | None:
-        from kombu.exceptions import ChannelError
-
-        if self._clock.monotonic_ms() < process.away_until_ms:
-            return None
-        for _ in range(2):  # the second time on a new connection
-            try:
-                producer = process.producer or self._connect(process)
-                channel: Any = producer.channel
-                return int(channel.queue_declare(queue=broker_queue(queue), passive=True).message_count)
-            except ChannelError:  # nobody has made the queue yet
-                return 0
-            except Exception:  # noqa: BLE001 - see `_publish`
-                self._disconnect(process)
-        process.away_until_ms = self._clock.monotonic_ms() + AWAY_MS
+                    if bells:
+                        self._tell(process, bells, error)
         return None
 
-    def _delete(self, process: _Process, queue: str) -> None:
+    def _push(self, queue: str, bells: Sequence[Bell], spare: bool, process: _Process, producer: Producer) -> int:
+        """How many of the bells are in the queue now, the first ones."""
+        channel = self._scripted(process, producer)
+        if channel is not None:
+            with channel.gathering() as messages:
+                for bell in bells:
+                    self._send(producer, bell)
+            try:
+                return channel.push(broker_queue(queue), messages, self._window, spare=spare)[0]
+            except channel.ResponseError as error:
+                self._without_scripts(process, error)
+        look = self._count(queue, producer)
+        fit = bells[: look.room + (look.spare if spare else 0)]
+        for bell in fit:
+            self._send(producer, bell)
+        return len(fit)
+
+    def _look(self, queue: str, size: int | None, apart_ms: int, process: _Process, producer: Producer) -> Look:
+        channel = self._scripted(process, producer)
+        if channel is not None:
+            try:
+                return channel.look(broker_queue(queue), self._window, size, apart_ms)
+            except channel.ResponseError as error:
+                self._without_scripts(process, error)
+        return self._count(queue, producer)
+
+    def _count(self, queue: str, producer: Producer) -> Look:
+        """Where no script says it; the window has always the same size there."""
+        from kombu.exceptions import ChannelError
+
+        channel: Any = producer.channel
         try:
-            channel: Any = (process.producer or self._connect(process)).channel
+            return Look(int(channel.queue_declare(queue=broker_queue(queue), passive=True).message_count), self._window)
+        except ChannelError:  # nobody has made the queue yet
+            return Look(0, self._window)
+
+    def _scripted(self, process: _Process, producer: Producer) -> SteadyChannel | None:
+        from deuz_workers.app.broker_connection import SteadyChannel
+
+        channel: Any = producer.channel
+        return channel if process.has_scripts and isinstance(channel, SteadyChannel) else None
+
+    def _without_scripts(self, process: _Process, error: Exception) -> None:
+        """A user of the server that may not run them; any other answer is raised."""
+        from redis.exceptions import NoPermissionError
+
+        if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
+            raise error
+        log.warning("bell_unscripted error=%s", type(error).__name__)
+        process.has_scripts = False
+
+    def _delete(self, queue: str, process: _Process, producer: Producer) -> None:
+        from deuz_workers.app.broker_connection import SteadyChannel
+
+        channel: Any = producer.channel
+        if isinstance(channel, SteadyChannel):
+            channel.discard(broker_queue(queue))
+        else:
             channel.queue_delete(broker_queue(queue))
-        except Exception:  # noqa: BLE001 - see `_publish`
-            self._disconnect(process)
 
     def _send(self, producer: Producer, bell: Bell) -> None:
         task_id = self._ids.token()

@@ -40,6 +40,9 @@ from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 from deuz_workers.ports.leases import Gone, Lease, Young
 from deuz_workers.ports.store import Loaded
 
+FULL_BUILD_MS = 2_000
+"""Between two looks at a run whose build has a full queue, at most."""
+
 log = logging.getLogger(__name__)
 
 StepEnd = (
@@ -117,16 +120,23 @@ class Engine:
             return StepReport("unreachable", error=error)
         if shared_queue(at) != at and not self._draining:
             report = replace(report, bells=tuple(_stays(bell, run_id, at) for bell in report.bells))
-        await self._ring(scope, run_id, report.bells)
+        await self._ring(scope, run_id, report)
         return report
 
-    async def _ring(self, scope: str, run_id: str, bells: tuple[Bell, ...]) -> None:
-        """The run's own doorbell takes the place of the one that this step was; others need room in their queues."""
-        own = [bell for bell in bells if (bell.scope, bell.run_id) == (scope, run_id)]
-        if own:
-            await self.gear.doorbell.ring(own)
+    async def _ring(self, scope: str, run_id: str, report: StepReport) -> None:
+        """The run's own next step first, as far as its queue has room; what is left over waits as a row, to be fed.
+
+        A queue of another build that is full is left alone for a while: whoever took the run from the shared queue would find
+        the same again.
+        """
+        gear = self.gear
+        bells = sorted(report.bells, key=lambda bell: (bell.scope, bell.run_id) != (scope, run_id))
         with contextlib.suppress(StoreUnavailableError):
-            await ring_or_ripen(self.gear.store, self.gear.doorbell, [bell for bell in bells if bell not in own])
+            if report.end in ("nobody", "other_build"):
+                for bell in await gear.doorbell.offer(bells):
+                    await gear.store.put_off(bell.scope, bell.run_id, gear.settings.nobody_postpone_ms, FULL_BUILD_MS)
+            else:
+                await ring_or_ripen(gear.store, gear.doorbell, bells)
 
     async def _step(self, scope: str, run_id: str, seen: int, alone: bool) -> StepReport:
         gear = self.gear

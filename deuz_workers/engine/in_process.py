@@ -55,10 +55,13 @@ class LocalDoorbell:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.put, heard)
 
-    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
         """They are rung: what waits in memory costs nothing."""
         await self.ring(bells)
         return ()
+
+    def leave(self, queues: Collection[str]) -> None:
+        """It leaves nothing."""
 
     async def has_room(self, queue: str) -> bool:
         """It hears its own queues."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from deuz_workers.core.change import Bell
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.gear import Gear
+from deuz_workers.engine.ring import ring_or_ripen
 
 log = logging.getLogger(__name__)
 
@@ -20,11 +21,26 @@ CHUNK = 32
 async def sweep_pass(
     gear: Gear, queues: Sequence[str] | None = None, *, batch: int = BATCH, spare: int = 0
 ) -> tuple[Bell, ...]:
-    """Ring up to `batch` runs whose time has come, fill slots that a death left empty; returns what was rung.
+    """Ring up to `batch` runs whose time has come, fill slots that a death left empty; returns what was rung for.
 
     A run whose lease is alive is not rung but looked at again when that expires. `spare`: places beyond `batch`, see
     `RunStore.sweep`.
     """
+    bells = list(await feed(gear, queues, batch=batch, spare=spare))
+    filled: list[Bell] = []
+    for scope, key in await gear.store.keys_needing_attention(BATCH):
+        filled.extend(await gear.store.fill_key(scope, key))
+    for swarm_rid in await gear.store.swarms_needing_attention(BATCH):
+        filled.extend(await gear.store.fill_slots(swarm_rid))
+        settled = await gear.store.settle_swarm(swarm_rid)
+        if settled is not None:
+            filled.append(settled)
+    await _ring(gear, filled)
+    return (*bells, *filled)
+
+
+async def feed(gear: Gear, queues: Sequence[str] | None = None, *, batch: int, spare: int = 0) -> tuple[Bell, ...]:
+    """Ring up to `batch` runs whose time has come; returns what was rung for, whether there was still room or not."""
     ttl_ms = gear.settings.lease_ttl_ms
     bells: list[Bell] = []
     for bell in await gear.store.sweep(limit=batch, spare=spare, ttl_ms=ttl_ms, queues=queues, from_shard=_any_shard(gear)):
@@ -33,18 +49,15 @@ async def sweep_pass(
             await gear.store.postpone(bell.scope, bell.run_id, ms_left)
         else:
             bells.append(bell)
-    for scope, key in await gear.store.keys_needing_attention(BATCH):
-        bells.extend(await gear.store.fill_key(scope, key))
-    for swarm_rid in await gear.store.swarms_needing_attention(BATCH):
-        bells.extend(await gear.store.fill_slots(swarm_rid))
-        settled = await gear.store.settle_swarm(swarm_rid)
-        if settled is not None:
-            bells.append(settled)
+    await _ring(gear, bells)
+    return tuple(bells)
+
+
+async def _ring(gear: Gear, bells: Sequence[Bell]) -> None:
     if bells:
         log.info("sweep_rang runs=%d", len(bells))
     for first in range(0, len(bells), CHUNK):
-        await gear.doorbell.ring(bells[first : first + CHUNK])
-    return tuple(bells)
+        await ring_or_ripen(gear.store, gear.doorbell, bells[first : first + CHUNK], spare=True)
 
 
 def _any_shard(gear: Gear) -> int:

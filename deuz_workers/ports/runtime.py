@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -37,16 +37,20 @@ class Ids(Protocol):
 
 
 class Doorbell(Protocol):
-    async def ring(self, bells: Sequence[Bell]) -> None:
-        """Ask for a look at these runs. Best effort: an unreachable broker is logged, the sweep rings again."""
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
+        """Ask for a look at these runs while their queues have room, and return the others. Best effort, never raises.
+
+        The broker looks at a queue and adds to it in one act, so that none is longer than its window. `spare`: also on the
+        places that are kept for the sweep.
+        """
         ...
 
-    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
-        """The same while their queues have room; those for which nobody was rung, to be left to the sweep."""
+    def leave(self, queues: Collection[str]) -> None:
+        """Runs of these queues wait as rows: whoever feeds them in this process looks as soon as there may be room."""
         ...
 
     async def has_room(self, queue: str) -> bool:
-        """The queue holds fewer doorbells than its window, so whoever makes a run rings for it."""
+        """The queue holds fewer doorbells than everybody may put there, so whoever makes a run rings for it."""
         ...
 
 

@@ -71,6 +71,5 @@ def _scopes(tx: Transaction, params: Values) -> Iterator[dict[str, Any]]:
 
 def ripen(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     runs = zip(params["scope"], params["run_id"], strict=True)
-    again = {"now_ms": tx.now_ms, "suspicious": params["suspicious"]}
-    tx.run_each("ripen", ({"scope": scope, "run_id": run_id, **again} for scope, run_id in runs))
+    tx.run_each("ripen", ({"scope": scope, "run_id": run_id, "now_ms": tx.now_ms} for scope, run_id in runs))
     return []

@@ -316,11 +316,11 @@ def _mortal_verify(process: Process, inner: Verify) -> Verify:
 class _Nobody:
     """Doorbell and prices of a simulation: nobody listens."""
 
-    async def ring(self, bells: Sequence[Bell]) -> None:
-        return None
-
-    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
         return ()
+
+    def leave(self, queues: Collection[str]) -> None:
+        return None
 
     async def has_room(self, queue: str) -> bool:
         return True

@@ -9,6 +9,7 @@ from typing import Any
 from kombu import Exchange, Queue
 
 from deuz_workers.app.bell import broker_queue
+from deuz_workers.app.broker_connection import WINDOW_OPTION
 from deuz_workers.app.settings import Settings
 
 
@@ -21,6 +22,8 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
             # Two commands per message instead of eight, no visibility timeout and so no second copy of a long step, and no
             # AttributeError after a reconnect. What is lost with a whole worker is found by lease expiry and sweep.
             "ack_emulation": False,
+            # A doorbell that a worker gives back needs room like any other.
+            WINDOW_OPTION: settings.least_window,
             # A dead peer is noticed within a minute; a consumer waits for messages without any timeout.
             "socket_keepalive": True,
             "socket_keepalive_options": _keepalive(),

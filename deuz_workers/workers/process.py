@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from deuz_workers.app.runtime import Runtime
 from deuz_workers.core.build import shared_queue
 from deuz_workers.core.change import Bell
 from deuz_workers.engine.engine import StepReport
+from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.errors import DeuzError
 from deuz_workers.leases.builds import RedisBuilds
 from deuz_workers.workers.companion import Companion, end_with_worker
@@ -82,6 +83,7 @@ class WorkerProcess:
         self._drains = asyncio.Event()
         self._stuck_watch: StuckWatch | None = None
         self._duties: list[asyncio.Task[None]] = []
+        self._feeder: Callable[[Collection[str]], None] | None = None
 
     def start(self) -> None:
         """Heartbeat, sweep and the watch over the drain flag have begun; nothing is connected yet.
@@ -134,12 +136,14 @@ class WorkerProcess:
         sweeper = Sweeper(
             runtime.gear,
             self._queues,
-            self.app.doorbell.waiting,
+            self.app.doorbell.look,
             interval_ms=settings.sweep_interval_ms,
             window=settings.least_window,
             most=settings.most_window,
             on_suspicious=None if self._companion is None else self._companion.ensure,
         )
+        self._feeder = sweeper.leave
+        self.app.doorbell.feeders.append(self._feeder)
         self._duties = [
             asyncio.create_task(self._watch(runtime), name="deuz-watch"),
             asyncio.create_task(self._open(runtime, self._ready, sweeper), name="deuz-sweep"),
@@ -191,10 +195,14 @@ class WorkerProcess:
                 await self._companion.ensure()
             if report.end == "refused":
                 await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
-                await self.app.doorbell.ring((again,))
+                with contextlib.suppress(DeuzError):  # the store may not be there yet, or no more: the sweep finds the run
+                    await ring_or_ripen(self._runtime.store, self.app.doorbell, (again,))
             elif report.end == "unreachable" and bell.revision:
-                await asyncio.sleep(OPEN_AGAIN_MS / 1000)
-                await self.app.doorbell.ring((again,))  # after a failover it may be the only one who knows what was saved
+                # after a failover it may be the only one who knows what was saved, so it is not left to the sweep
+                is_left = True
+                while is_left and not self._drains.is_set():
+                    await asyncio.sleep(OPEN_AGAIN_MS / 1000)
+                    is_left = bool(await self.app.doorbell.offer((again,), spare=True))
             return report
 
         return await self._when_ready(look)
@@ -230,6 +238,8 @@ class WorkerProcess:
     async def _stop(self) -> None:
         for duty in self._duties:
             duty.cancel()
+        if self._feeder is not None:
+            self.app.doorbell.feeders.remove(self._feeder)
         runtime = self._runtime
         if runtime is None:
             return

@@ -36,7 +36,7 @@ def messages(url: str, queue: str) -> list[dict[str, object]]:
 async def test_a_message_says_which_run_to_look_at_and_nothing_else(redis_url: str, broker_url: str) -> None:
     """Celery's protocol, version 2: the task `deuz.step` with scope, run id and revision on the bell's own queue."""
     bell = BrokerBell(broker_url, SystemIds(), SystemClock(), Marks(None, "bell"))
-    await bell.ring([BELL, Bell("acme", "r2", "fast")])
+    await bell.offer([BELL, Bell("acme", "r2", "fast")])
     bell.close()
     [message] = messages(redis_url, "slow")
     assert json.loads(base64.b64decode(str(message["body"])))[:2] == [["acme", "r1", 3], {}]
@@ -52,9 +52,9 @@ async def test_a_broker_that_is_away_is_counted_and_raises_nothing(caplog: pytes
     bell = BrokerBell("redis://:hunter2@127.0.0.1:1/0", SystemIds(), clock, Marks(None, "bell"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            await bell.ring([BELL])
+            await bell.offer([BELL])
         clock.advance(60_000)
-        await bell.ring([BELL])
+        await bell.offer([BELL])
     bell.close()
     assert [record.getMessage() for record in caplog.records] == [
         "bell_lost count=1 error=OperationalError",
@@ -65,10 +65,10 @@ async def test_a_broker_that_is_away_is_counted_and_raises_nothing(caplog: pytes
 async def test_a_restarted_broker_is_rung_over_a_new_connection(redis_url: str, broker_url: str) -> None:
     """A connection that the server closed in between loses nothing."""
     bell = BrokerBell(broker_url, SystemIds(), SystemClock(), Marks(None, "bell"))
-    await bell.ring([BELL])
+    await bell.offer([BELL])
     with redis.Redis.from_url(redis_url) as client:
         client.client_kill_filter(_type="normal", skipme=True)
-    await bell.ring([BELL])
+    await bell.offer([BELL])
     bell.close()
     assert len(messages(redis_url, "slow")) == 2
 
@@ -78,7 +78,7 @@ def test_a_forked_child_rings_over_its_own_connection(redis_url: str, broker_url
     bell = BrokerBell(broker_url, SystemIds(), SystemClock(), Marks(None, "bell"))
 
     def ring() -> bool:
-        asyncio.run(bell.ring([BELL]))
+        asyncio.run(bell.offer([BELL]))
         return True
 
     assert ring()
@@ -112,13 +112,17 @@ async def test_drivers_of_the_process_hear_what_the_broker_hears() -> None:
         async def ring(self, bells: Sequence[Bell]) -> None:
             self.heard += [bell.run_id for bell in bells]
 
+        async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
+            await self.ring(bells)
+            return ()
+
     outer, first, second = Ear(), Ear(), Ear()
     bell = AppDoorbell(outer)
     bell.add(first)
-    await bell.ring([Bell("s", "a", "q")])
+    await bell.offer([Bell("s", "a", "q")])
     bell.add(second)
     bell.discard(first)
-    await bell.ring([Bell("s", "b", "q")])
+    await bell.offer([Bell("s", "b", "q")])
     assert (outer.heard, first.heard, second.heard) == (["a", "b"], ["a"], ["b"])
 
 

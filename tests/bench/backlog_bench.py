@@ -16,6 +16,7 @@ import psycopg
 import redis
 
 from deuz_workers.app.bell import broker_queue
+from deuz_workers.app.broker_connection import window_key
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
 from deuz_workers.store import open_store
@@ -70,6 +71,7 @@ class BacklogBench:
         self._database_url = database_url
         self._redis_url = redis_url
         settings = Settings(database_url=database_url, redis_url=redis_url, concurrency=SLOTS[POOL], window=window)
+        self._least = settings.least_window
         self._app: Deuz = application(gate_of_files, settings)
         self._database: psycopg.Connection[Any] = psycopg.connect(database_url, autocommit=True)
 
@@ -83,14 +85,22 @@ class BacklogBench:
         self._seed(count)
         figures: Figures = {"backlog_seed_s": time.monotonic() - began}
         figures |= asyncio.run(self._sweeps())
-        with self._worker() as running, self._queue() as lengths:
+        with self._worker() as running, self._queue() as looks:
             running.wait_until(lambda: self._ended() >= min(40, count // 4), "the backlog is worked off")
             figures |= self._newcomers(running)
             seconds = RATE_S if count >= 10_000 else 1
             until, before = time.monotonic() + seconds, self._ended()
             running.wait_until(lambda: time.monotonic() > until, "some seconds")
             figures["backlog_runs_per_s"] = (self._ended() - before) / seconds
-        return {**figures, "backlog_queue_max": max(lengths), "backlog_queue_median": statistics.median(lengths)}
+        with redis.Redis.from_url(self._redis_url) as client:
+            most = float(client.hget(window_key(broker_queue("default")), "most") or 0)
+        return {
+            **figures,
+            "backlog_queue_max": most,
+            "backlog_queue_median": statistics.median(waiting for waiting, _ in looks),
+            "backlog_window_max": max(size for _, size in looks),
+            "backlog_looks_above_window": sum(waiting > size for waiting, size in looks),
+        }
 
     def load(self, minutes: float) -> None:
         """Runs that take turn after turn; every half minute a line about the tables. Prints, and returns nothing."""
@@ -151,21 +161,29 @@ class BacklogBench:
             yield running
 
     @contextmanager
-    def _queue(self) -> Generator[list[int]]:
-        """Lengths of the queue while this is open, a hundred times a second."""
+    def _queue(self) -> Generator[list[tuple[int, int]]]:
+        """Length of the queue and size of its window at one moment, a hundred times a second while this is open.
+
+        The most that it ever held is written down by the broker itself, with every doorbell.
+        """
         over = threading.Event()
-        lengths = [0]
-        names = [broker_queue("default") + suffix for suffix in ("", "\x06\x163", "\x06\x166", "\x06\x169")]
+        looks = [(0, self._least)]
+        name = broker_queue("default")
 
         def watch() -> None:
             with redis.Redis.from_url(self._redis_url) as client:
                 while not over.wait(0.01):
-                    lengths.append(sum(int(client.llen(name)) for name in names))
+                    with client.pipeline(transaction=True) as pipe:
+                        for suffix in ("", "\x06\x163", "\x06\x166", "\x06\x169"):
+                            pipe.llen(name + suffix)
+                        pipe.hget(window_key(name), "size")
+                        *lengths, size = pipe.execute()
+                    looks.append((sum(lengths), max(self._least, int(size or 0))))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            yield lengths
+            yield looks
         finally:
             over.set()
             watcher.join()

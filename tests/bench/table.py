@@ -22,6 +22,8 @@ ROWS: Mapping[str, str] = {
     "sweep_ms_500_places": "ms a sweep, 500 places",
     "backlog_queue_median": "doorbells in the queue, median",
     "backlog_queue_max": "doorbells in the queue, most",
+    "backlog_window_max": "its window, widest",
+    "backlog_looks_above_window": "looks that found more than the window",
     "newcomer_starts_ms_median": "ms until a newcomer's run begins, median",
     "newcomer_starts_ms_max": "ms until a newcomer's run begins, most",
     "backlog_runs_per_s": "runs/s off the backlog",

@@ -51,7 +51,7 @@ async def test_it_takes_nothing_from_queues_that_are_others(app: Deuz) -> None:
     others = await app.aio.enqueue("quick", "go", queue="others")
     mine = await app.aio.enqueue("quick", "go", queue="mine")
     async with driver(app, queues=("mine",)) as driving:
-        await app.doorbell.ring([Bell("default", others.run_id, "others")])
+        await app.doorbell.offer([Bell("default", others.run_id, "others")])
         await driving.drive([("default", mine.run_id)])
         assert await others.status() == "queued"
         assert await driving.drive([("default", others.run_id)]) == {}
@@ -86,7 +86,7 @@ async def test_serving_ends_when_it_is_told_and_every_step_ends_first(app: Deuz)
     handle = await working.aio.enqueue("x", "go")
     stop = asyncio.Event()
     async with driver(working, queues=None) as driving:
-        await working.doorbell.ring([Bell("default", handle.run_id, "default")])
+        await working.doorbell.offer([Bell("default", handle.run_id, "default")])
         serving = asyncio.ensure_future(driving.serve(stop))
         await begun.wait()
         stop.set()

@@ -11,7 +11,7 @@ from deuz_workers.app.bell import BrokerBell
 from deuz_workers.core.change import Bell
 from tests.workers.agents import TRACES, application, trace
 
-ring = BrokerBell.ring
+offer = BrokerBell.offer
 late: deque[Bell] = deque(maxlen=8)
 
 
@@ -24,17 +24,19 @@ def is_first(bell: Bell) -> bool:
     return True
 
 
-async def drop_the_first(self: BrokerBell, bells: Sequence[Bell]) -> None:
+async def drop_the_first(self: BrokerBell, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
     dropped = [bell for bell in bells if is_first(bell)]
     for bell in dropped:
         trace("dropped", f"{bell.run_id} {bell.revision}")
-    await ring(self, [bell for bell in bells if bell not in dropped])
+    return await offer(self, [bell for bell in bells if bell not in dropped], spare=spare)
 
 
-async def repeat(self: BrokerBell, bells: Sequence[Bell]) -> None:
-    await ring(self, [*bells, *late, *bells, *bells])
+async def repeat(self: BrokerBell, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
+    left = await offer(self, bells, spare=spare)
+    await offer(self, [*late, *bells, *bells])
     late.extend(bells)
+    return left
 
 
-BrokerBell.ring = {"drop": drop_the_first, "repeat": repeat}[os.environ["TEST_BELLS"]]
+BrokerBell.offer = {"drop": drop_the_first, "repeat": repeat}[os.environ["TEST_BELLS"]]
 app = application()

@@ -10,10 +10,12 @@ import pytest
 import redis
 
 from deuz_workers.app.bell import broker_queue
+from deuz_workers.app.broker_connection import window_key
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.core.change import Bell
 from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.window import open_places
 from deuz_workers.workers.celery_app import make_celery
 from tests.servers import flush
 from tests.workers.agents import application
@@ -25,13 +27,19 @@ pytestmark = pytest.mark.processes
 
 def ring(app: Deuz, *bells: Bell) -> None:
     """Publish doorbells as any process could."""
-    asyncio.run(app.doorbell.ring(bells))
+    asyncio.run(app.doorbell.offer(bells))
 
 
 def waiting(url: str) -> int:
     """Messages that wait in the default queue."""
     with redis.Redis.from_url(url) as client:
         return sum(int(client.llen(key)) for key in client.scan_iter(f"{broker_queue('default')}*"))
+
+
+def most_waiting(url: str) -> int:
+    """Most doorbells that the default queue held at any moment, as the broker wrote it down."""
+    with redis.Redis.from_url(url) as client:
+        return int(client.hget(window_key(broker_queue("default")), "most") or 0)
 
 
 def test_doorbells_that_come_twice_late_or_for_nothing_do_nothing(pool: Pool, redis_url: str) -> None:
@@ -204,22 +212,26 @@ def test_redis_may_be_emptied_at_any_moment(pool: Pool, redis_url: str) -> None:
 
 
 def test_a_backlog_is_rows_and_not_messages(pool: Pool, redis_url: str) -> None:
-    """While the only slot is taken, the sweep fills a window of doorbells and stops; afterwards every run completes."""
+    """While the only slot is taken, the sweep fills the open places and stops; afterwards every run completes.
+
+    Never were more doorbells in the queue than its window has places.
+    """
     window = 20
     worker = pool.start("threads", concurrency=1, window=window, lease_ttl_ms=1_000)
     first = pool.app.enqueue("holder", "gate")
     pool.wait_for_lines("hold")
     silent = pool.silent()
     handles = [silent.enqueue("worker", "1 turn") for _ in range(200)]
-    wait_until(lambda: waiting(redis_url) >= window, "the window is full")
+    wait_until(lambda: waiting(redis_url) >= open_places(window), "the open places are taken")
     seen: list[int] = []
     until = time.monotonic() + 3  # fifteen passes, and three times the TTL after which a row is looked at again
     while time.monotonic() < until:
         seen.append(waiting(redis_url))
         time.sleep(0.05)
-    assert max(seen) <= window
+    assert max(seen) == open_places(window), "one tenant alone leaves the other places alone"
     pool.go("gate")
     assert {handle.result(60).status for handle in (first, *handles)} == {"completed"}
+    assert most_waiting(redis_url) <= window
     assert not worker.said("ERROR")
     silent.close()
 
@@ -244,3 +256,4 @@ def test_a_new_tenant_begins_beside_a_backlog(pool: Pool, redis_url: str) -> Non
     assert late.result(30).status == "completed"
     assert sum(handle.status() == "queued" for handle in handles) > 100
     assert {handle.result(60).status for handle in (*gates, *handles)} == {"completed"}
+    assert most_waiting(redis_url) <= window

@@ -146,7 +146,7 @@ def test_a_doorbell_outlives_the_outage_that_it_is_taken_in(failing: Failing) ->
         assert failing.handle.result(30).status == "completed"
         lost = failing.head.revision
         proxy.refuse()
-        asyncio.run(failing.client.doorbell.ring([Bell("default", failing.handle.run_id, "default", lost)]))
+        asyncio.run(failing.client.doorbell.offer([Bell("default", failing.handle.run_id, "default", lost)]))
         worker.wait_for("step_unreachable")
         older.put_back()
         proxy.accept()

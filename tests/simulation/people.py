@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import cast
 
 from deuz_workers.app.access import Access
@@ -42,15 +42,14 @@ class _OutsideBell:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def ring(self, bells: Sequence[Bell]) -> None:
-        if not self._world.only_sweeps:
-            self._world.broker.publish(bells)
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
+        return () if self._world.only_sweeps else self._world.broker.offer(bells, spare=spare)
 
-    async def offer(self, bells: Sequence[Bell]) -> tuple[Bell, ...]:
-        return () if self._world.only_sweeps else self._world.broker.offer(bells)
+    def leave(self, queues: Collection[str]) -> None:
+        """They feed nothing."""
 
     async def has_room(self, queue: str) -> bool:
-        return not self._world.only_sweeps and self._world.broker.has_room(queue)
+        return not self._world.only_sweeps and self._world.broker.look(queue).room > 0
 
 
 class People:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Collection, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deuz_workers.core.change import Change
 from deuz_workers.core.unclean_ends import SUFFIX
+from deuz_workers.core.window import Look
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import BEATS_PER_TTL, Heartbeat
-from deuz_workers.errors import SimulatedDeath
+from deuz_workers.engine.ring import ring_or_ripen
+from deuz_workers.errors import SimulatedDeath, StoreUnavailableError
 from deuz_workers.ports.leases import Lease
 from deuz_workers.ports.live import Silence
 from deuz_workers.testing.virtual.broker import ProcessBell
@@ -65,6 +68,7 @@ class VirtualProcess:
         self.is_alive = True
         self.is_frozen = False
         self.is_draining = False
+        self._sweeper: Sweeper | None = None
         self._lanes: list[Lane] = []
         self._gone: set[str] = set()
         """Owners of claims that were told that their lease is gone."""
@@ -98,7 +102,7 @@ class VirtualProcess:
     async def _work(self) -> None:
         """Slots, as of a Celery worker with early acknowledgement, and the sweep beside them."""
         duties: list[Coroutine[Any, Any, None]] = [self._slot() for _ in range(self.role.slots)]
-        if self.world.sweeps and self.role.sweeps:
+        if self.role.sweeps:
             duties.append(self._sweep())
         await asyncio.gather(*duties)
 
@@ -109,17 +113,25 @@ class VirtualProcess:
             self.world.ended(self, bell, report)
             if report.end == "refused" or (report.end == "unreachable" and bell.revision):
                 await self.world.clock.sleep_ms(REFUSED_PAUSE_MS if report.end == "refused" else UNREACHABLE_PAUSE_MS)
-                await self.gear.doorbell.ring((bell,))
+                with contextlib.suppress(StoreUnavailableError):
+                    await ring_or_ripen(self.gear.store, self.gear.doorbell, (bell,))
 
     async def _sweep(self) -> None:
+        world = self.world
         gear = replace(self.gear, doorbell=ProcessBell(self, is_sweep=True))
-        await self.world.clock.sleep_ms(self.world.chance.randint(0, self.world.sweep_interval_ms))
-        await Sweeper(
-            gear, (self.role.queue,), self._waiting, interval_ms=self.world.sweep_interval_ms, window=self.world.window
-        ).run()
+        self._sweeper = Sweeper(
+            gear, (self.role.queue,), self._look_at, interval_ms=world.sweep_interval_ms, window=world.window
+        )
+        await world.clock.sleep_ms(world.chance.randint(0, world.sweep_interval_ms))
+        await (self._sweeper.run() if world.sweeps else self._sweeper.attend())
 
-    async def _waiting(self, queue: str) -> int | None:
-        return self.world.broker.count(queue)
+    def leave(self, queues: Collection[str]) -> None:
+        """Runs of these queues wait as rows."""
+        if self._sweeper is not None:
+            self._sweeper.leave(queues)
+
+    async def _look_at(self, queue: str, *, size: int | None = None, apart_ms: int = 0) -> Look | None:
+        return self.world.broker.look(queue)
 
     async def _beat(self) -> None:
         clock = self.world.clock

@@ -549,18 +549,19 @@ moved as (
 select scope, run_id, queue, revision, priority, agent from moved where rings order by place;
 
 -- name: ripen
--- Nobody rang for these, since their queue is full: the sweep may feed them at once.
+-- Nobody rang for these, since their queue is full: the sweep may feed them at once. A suspicious one is never ripe, and found
+-- all the same.
 with
 -- include: clock
 locked as materialized (
     select h.rid from run_head h
     where (h.scope, h.run_id) in (select * from unnest(%(scope)s::text[], %(run_id)s::text[]))
-      and h.sweep_at is not null and h.attempts < %(suspicious)s::integer
+      and h.sweep_at is not null
     order by h.rid
     for no key update
 ),
 moved as (
-    update run_head h set sweep_at = least(h.sweep_at, c.now), ripe = true
+    update run_head h set sweep_at = least(h.sweep_at, c.now), ripe = h.attempts < %(suspicious)s::integer
     from locked l, clock c
     where h.rid = l.rid
 )

@@ -49,7 +49,7 @@ update run_head set sweep_at_ms = :sweep_at_ms where rid = :rid
 -- name: ripen
 -- Nobody rang for it, since its queue is full: the sweep may feed it at once.
 update run_head set sweep_at_ms = min(sweep_at_ms, :now_ms)
-where scope = :scope and run_id = :run_id and sweep_at_ms is not null and attempts < :suspicious
+where scope = :scope and run_id = :run_id and sweep_at_ms is not null
 
 -- name: put_off
 -- Nobody here can run it: after `least_ms`, doubled with every such look in a row up to `most_ms`. A commit begins anew.
