@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     sweep_batch: int = Field(500, ge=1)
     """Most doorbells that a window grows to."""
     window: int = Field(0, ge=0)
-    """Doorbells that a queue holds while more runs wait; 0: `concurrency`, and more while they are taken fast."""
+    """Doorbells that a queue holds at most while more runs wait; 0: `concurrency`, and more while they are taken fast."""
     silence_ms: int = Field(30_000, ge=1_000)
     """A worker with free slots that heard nothing for so long sends itself a message; if it does not hear that for as long, it
     connects again, and then leaves with the exit code 75."""

@@ -12,6 +12,8 @@ TOOL_TURN = "engine/tool_turn.py"
 GATE = "engine/gate.py"
 COMMITTER = "engine/committer.py"
 SWEEP = "engine/sweep.py"
+RING = "engine/ring.py"
+BELL_LUA = "app/bell.lua"
 HEARTBEAT = "engine/heartbeat.py"
 INPUTS = "engine/inputs.py"
 EVOLVE = "core/evolve.py"
@@ -54,10 +56,10 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 ENGINE,
                 "            again = await self._release(hold, stop)\n",
-                "            await self._ring(scope, run_id, tuple(bells))\n"
+                "            await self._ring(scope, run_id, StepReport(end, tuple(bells)))\n"
                 "            again = await self._release(hold, stop)\n",
             ),
-            Edit(ENGINE, "        await self._ring(scope, run_id, report.bells)\n", ""),
+            Edit(ENGINE, "        await self._ring(scope, run_id, report)\n", ""),
         ),
     ),
     _mutant(
@@ -320,5 +322,45 @@ MUTANTS: tuple[Mutant, ...] = (
         "            pass\n",
         "tests/store/test_dialects_agree.py",
         "tests/store/test_conformance.py",
+    ),
+    _mutant(
+        "a full window has room",
+        "core/window.py",
+        "        return max(0, open_places(self.size) - self.waiting)\n",
+        "        return self.size\n",
+    ),
+    _mutant(
+        "the broker adds to a queue without looking at its window",
+        BELL_LUA,
+        "    if waiting >= limit then break end\n",
+        "",
+        "tests/app/test_bell_window.py",
+    ),
+    _mutant(
+        "a window goes below what waits",
+        BELL_LUA,
+        "  size = math.max(least, tonumber(ARGV[3]), waiting)\n",
+        "  size = math.max(least, tonumber(ARGV[3]))\n",
+        "tests/app/test_bell_window.py",
+    ),
+    _mutant(
+        "everybody may take the places that are kept for newcomers",
+        "core/window.py",
+        "    return 0 if size < 2 else max(1, min(MOST_SPARE, size // 4))\n",
+        "    return 0\n",
+        "tests/core/test_window.py",
+    ),
+    _mutant(
+        "a step that its queue refused waits like one whose doorbell got lost",
+        RING,
+        "        await store.ripen([(bell.scope, bell.run_id) for bell in left])\n",
+        "",
+        "tests/engine/test_full_queues.py",
+    ),
+    _mutant(
+        "nobody looks for room for a step that its queue refused",
+        RING,
+        "        doorbell.leave({shared_queue(bell.queue) for bell in left})\n",
+        "",
     ),
 )

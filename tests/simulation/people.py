@@ -158,6 +158,8 @@ class People:
             await self._find_out(run_id)
         elif head.status == "suspended" and head.open_items and self._scenario.answers and self.crowd is None:
             await self._answer(run_id)
+        elif not world.sweeps and head.status != "running" and head.has_work:
+            await self.handle(run_id).ring()  # the queue was full, and what people left as a row nobody else finds
         return False
 
     def _check(self, head: Head) -> None:

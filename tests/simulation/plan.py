@@ -37,8 +37,8 @@ class Plan:
 
     @property
     def window(self) -> int:
-        """Doorbells that a queue holds. Without a sweep nobody would feed it, so nothing is left over then."""
-        return (1, 4, 16)[self.seed % 3] if self.sweeps else 1_000
+        """Doorbells that a queue holds."""
+        return (1, 4, 16)[self.seed % 3]
 
     @property
     def is_strict(self) -> bool:
