@@ -362,5 +362,6 @@ MUTANTS: tuple[Mutant, ...] = (
         RING,
         "        doorbell.leave({shared_queue(bell.queue) for bell in left})\n",
         "",
+        "tests/engine/test_full_queues.py",
     ),
 )
