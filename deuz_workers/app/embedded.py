@@ -5,6 +5,7 @@ The engine, its commits and its leases are those of a pool, so what a dead proce
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.envelope import decode_envelope
+from deuz_workers.core.failure import place_of
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import read_run
 from deuz_workers.core.unclean_ends import quarantine_queue
@@ -29,6 +31,7 @@ from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell, binding_changed
 from deuz_workers.errors import (
     CodecError,
+    DeuzError,
     ExecutionPolicyError,
     LeaseStoreUnavailableError,
     RetryRefusedError,
@@ -44,6 +47,8 @@ from deuz_workers.ports.store import Loaded, NewRun
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
+
+log = logging.getLogger(__name__)
 
 IN_PROCESS_QUEUE = "in-process"
 """Runs that are driven by the process that started them; no worker takes from it unless told to."""
@@ -108,6 +113,10 @@ async def run_embedded(
             return await _driven(app, driving, scope, run_id, asked.agent)
     except REFUSALS as error:
         return refused(run_id, scope, asked.agent, error)
+    except DeuzError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a store of the caller's may raise anything
+        return refused(run_id, scope, asked.agent, _failed_store(error))
 
 
 async def resume_embedded(
@@ -158,6 +167,16 @@ async def resume_embedded(
         return replace(refused(run_id, scope, agent, error), error={**as_record(error), "name": "TypeError"})
     except REFUSALS as error:
         return refused(run_id, scope, agent, error)
+    except DeuzError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a store of the caller's may raise anything
+        return refused(run_id, scope, agent, _failed_store(error))
+
+
+def _failed_store(error: Exception) -> StoreError:
+    """What none of our stores raises; it escapes no run (RES-009), and its text may hold anything."""
+    log.error("store_failed error=%s at=%s", type(error).__name__, place_of(error))
+    return StoreError(f"the store failed with a {type(error).__name__}; the stored run is as it was")
 
 
 async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[Any] | None:

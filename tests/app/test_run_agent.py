@@ -27,7 +27,7 @@ from deuz_workers.core.change import Head
 from deuz_workers.core.codec import encode
 from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.names import run_lease_key
-from deuz_workers.errors import ModelRateLimitedError, ModelRequestError
+from deuz_workers.errors import ModelRateLimitedError, ModelRequestError, StoreUnavailableError
 from deuz_workers.leases import memory_leases
 from deuz_workers.ports.leases import Lease
 from deuz_workers.ports.model import ModelRequest
@@ -209,6 +209,32 @@ async def test_a_store_that_fails_is_a_failed_result_and_a_resume_goes_on(world:
     await world.later(60_000)
     assert (await resume_agent(agent("done"), "r", store=world.store)).status == "completed"
     assert (await world.head("r")).revision > 1
+
+
+@pytest.mark.spec("RES-009")
+@pytest.mark.parametrize("operation", ["create", "load", "head"])
+@pytest.mark.parametrize("error", [RuntimeError("disk full"), StoreUnavailableError()])
+async def test_whatever_operation_of_the_store_fails_no_exception_escapes(
+    world: World, operation: str, error: Exception
+) -> None:
+    """Of a start and of a resume, also what no store of ours raises; afterwards the run goes on, if there is one."""
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.store, name) if name != operation else self.fail
+
+        async def fail(self, *given: Any, **options: Any) -> Any:
+            raise error
+
+    failing: Any = Failing()
+    started = await run_agent(agent("done"), "hi", store=failing, run_id="r")
+    resumed = await resume_agent(agent("done"), "r", store=failing)
+    assert started.status == "failed"
+    assert resumed.status == ("completed" if operation == "head" else "failed"), (
+        "its end was stored before its head was asked for"
+    )
+    last = await resume_agent(agent("done"), "r", store=world.store)
+    assert last.status == ("failed" if operation == "create" else "completed")
 
 
 @pytest.mark.spec("CKP-009")
