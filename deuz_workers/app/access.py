@@ -6,8 +6,11 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import Signing
+from deuz_workers.app.results import AgentResult, result_of
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.names import run_lease_key
@@ -16,6 +19,7 @@ from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError, StoreUnavailableError
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.live import LiveSource
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids
 from deuz_workers.ports.store import RunStore
@@ -38,6 +42,8 @@ class Access:
     """What this process knows of agents, None for nothing."""
     signer: ApprovalSigner | None = None
     """Makes and checks tokens of approvals; None: they need none."""
+    live: LiveSource | None = None
+    """Where runs are read while they happen; None: nowhere."""
     ids: Ids = field(default_factory=lambda: SystemIds(SystemClock()))
     """For commits that a door makes itself."""
 
@@ -56,6 +62,14 @@ class Access:
         if head is None:
             raise not_found(scope, run_id)
         return head
+
+    async def result(self, scope: str, run_id: str) -> AgentResult[Any]:
+        """Of a run that has something to report. Raises `RunNotFoundError`."""
+        loaded = await self.store.load(scope, run_id)
+        if loaded is None:
+            raise not_found(scope, run_id)
+        signing = await self.signing() if loaded.items else None
+        return result_of(loaded, self.output_type(loaded.head.agent), signing, await accounting(self.store, loaded))
 
     async def ring(self, bells: Iterable[Bell | None]) -> None:
         """Make workers look, as far as they can be reached and have room; the sweep finds the rest.

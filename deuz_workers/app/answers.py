@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import ResultWarning
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
 from deuz_workers.app.words import Reconciled, Words, denied, note_body, outcomes_of, token_is_good
 from deuz_workers.core.approval_token import DENIAL
 from deuz_workers.core.bare_id import names_one_call
-from deuz_workers.core.change import FINAL, ItemAnswer
+from deuz_workers.core.change import FINAL, Bell, ItemAnswer
 from deuz_workers.core.codec import encode
 from deuz_workers.core.pending_item import CallItem, CallItemKind, binding_of_call, read_call_items
 from deuz_workers.core.run import Run, read_run
@@ -162,6 +163,27 @@ class Answers:
         if record["approved"] is True and terms.needed > 1:
             return None  # people approve one by one, each under their own name
         return {**record, "approval_id": item.item_id}
+
+
+async def hand_in_and_ring(
+    access: Access, scope: str, run_id: str, answers: Answers
+) -> tuple[int | None, tuple[ResultWarning, ...]]:
+    """Store `answers` if they leave nothing open, and ring the run; the revision that it goes on from, None if it does not, and
+    what is to be said about answers without influence.
+
+    Raises `RunNotFoundError`, `ConfigurationError`, `AnswerConflictError`; nothing was stored then.
+    """
+    loaded = await access.store.load(scope, run_id)
+    if loaded is None:
+        raise not_found(scope, run_id)
+    answers.check(loaded)
+    warnings = answers.warnings(loaded)
+    if loaded.head.status in FINAL or not answers.settle(loaded):
+        return None, warnings
+    await answers.hand_in(access.store, loaded, await access.signing())
+    head = await access.head(scope, run_id)
+    await access.ring([Bell(scope, run_id, head.queue, head.revision, head.priority, head.agent)])
+    return loaded.head.revision, warnings
 
 
 def _run_of(loaded: Loaded) -> Run:

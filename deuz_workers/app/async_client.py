@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent, check_policy
 from deuz_workers.app.agent_stream import AgentStream
-from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, Answers, ClientResults
+from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, Answers, ClientResults, hand_in_and_ring
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.embedded import IN_PROCESS_QUEUE, drive_swarm, driver, resume_embedded, run_embedded
 from deuz_workers.app.names import check_id
@@ -26,7 +27,7 @@ from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError, RunExistsError, SwarmConflictError
 from deuz_workers.ports.context import given_context
-from deuz_workers.ports.store import NewRun
+from deuz_workers.ports.store import Created, NewRun
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -105,6 +106,75 @@ class AsyncClient:
         self._app.registry.check_agent(name)
         asked = agent_run(self._app.ids, name, self._app.agents.get(name), prompt=prompt, messages=messages, options=options)
         return await self._create(asked, options, connection)
+
+    def stream(
+        self,
+        agent: str | Agent,
+        prompt: Content | None = None,
+        *,
+        messages: Iterable[GivenMessage] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        start_before: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        concurrency_key: str | None = None,
+        on_conflict: OnConflict = "return",
+    ) -> AgentStream:
+        """The run that `enqueue` would start, read from the worker that executes it. Nothing is written before the stream is
+        started; then it subscribes first, so that nothing of the run is missed.
+
+        What `enqueue` would raise from the store is a `failed` result. Raises UnknownAgentError, ConfigurationError.
+        """
+        options = Options(
+            run_id,
+            idempotency_key,
+            scope,
+            None,
+            deadline,
+            start_before,
+            tags,
+            queue,
+            priority,
+            budget,
+            concurrency_key,
+            on_conflict,
+        )
+        asked = self._asked(agent, prompt, messages, options)
+
+        async def begin() -> Begun:
+            created = await self._created(asked, options, None)
+            return Begun(created.run_id, 0 if created.created else None)
+
+        return self._stream(scope, asked.run_id, asked.agent, begin)
+
+    def resume_stream(
+        self,
+        run_id: str,
+        *,
+        scope: str = "default",
+        approvals: Verdicts = NO_VERDICTS,
+        client_tool_results: ClientResults = NO_RESULTS,
+        retry_tool_call_ids: Iterable[str] = (),
+        reconciled_tool_results: Reconciled = NO_OUTCOMES,
+    ) -> AgentStream:
+        """Hand in answers, as `resume_agent` takes them, and read the leg that they begin from the worker that executes it.
+
+        Nothing is stored before the stream is started, nor if they leave something open: then the result says what.
+        """
+        answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
+
+        async def begin() -> Begun:
+            return Begun(run_id, *await hand_in_and_ring(self._access, scope, run_id, answers))
+
+        return self._stream(scope, run_id, "", begin)
+
+    def _stream(self, scope: str, run_id: str, agent: str, begin: Callable[[], Awaitable[Begun]]) -> AgentStream:
+        return AgentStream(ClientSource(self._access, self._app.live.source, scope, run_id, agent, begin))
 
     async def run_swarm(
         self,
@@ -260,6 +330,7 @@ class AsyncClient:
         client_tool_results: ClientResults = NO_RESULTS,
         retry_tool_call_ids: Iterable[str] = (),
         reconciled_tool_results: Reconciled = NO_OUTCOMES,
+        retry_failed: bool = False,
         policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
@@ -272,7 +343,7 @@ class AsyncClient:
         name = agent if isinstance(agent, str) else agent.name
 
         async def work(_: Named) -> AgentResult[Any]:
-            return await resume_embedded(self._app, scope, run_id, answers, context, policy)
+            return await resume_embedded(self._app, scope, run_id, answers, context, policy, retry_failed=retry_failed)
 
         return AgentStream(EmbeddedSource(self._app, scope, run_id, name, work, owned=owned))
 
@@ -315,6 +386,10 @@ class AsyncClient:
         return self.swarm_handle(created.run_id, created.scope)
 
     async def _create(self, asked: NewRun, options: Options, connection: Any) -> AsyncHandle:
+        created = await self._created(asked, options, connection)
+        return self.handle(created.run_id, created.scope)
+
+    async def _created(self, asked: NewRun, options: Options, connection: Any) -> Created:
         may_ring = connection is None and asked.start is None
         rings = may_ring and await self._access.doorbell.has_room(asked.queue)
         ring_in_ms = LOOK_AGAIN_MS if rings else 0
@@ -324,7 +399,7 @@ class AsyncClient:
             await self._access.ring([bell_of(asked)])
         elif created.created and may_ring:
             await self._app.doorbell.ring_here([bell_of(asked)])
-        return self.handle(created.run_id, created.scope)
+        return created
 
 
 def _embedded_options(

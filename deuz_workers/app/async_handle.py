@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from deuz_workers.app.access import Access, Pauses, not_found
+from deuz_workers.app.agent_stream import AgentStream
+from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.door import Answer, Door
-from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, pending_approvals, pending_client_calls
 from deuz_workers.app.report import RunReport, report_on
-from deuz_workers.app.results import AgentResult, UnknownEffect, result_of
+from deuz_workers.app.results import AgentResult, UnknownEffect
 from deuz_workers.app.run_event import RunEvent, event_of
 from deuz_workers.app.settling import read_effects, settle
 from deuz_workers.app.taking_up import take_up
@@ -107,12 +108,19 @@ class AsyncHandle(AsyncRun):
                 await self._wait_for_report()
         except TimeoutError:
             raise self._too_late(timeout) from None
-        loaded = await self._access.store.load(self.scope, self.run_id)
-        if loaded is None:
-            raise not_found(self.scope, self.run_id)
-        signing = await self._access.signing() if loaded.items else None
-        spent = await accounting(self._access.store, loaded)
-        return result_of(loaded, self._access.output_type(loaded.head.agent), signing, spent)
+        return await self._access.result(self.scope, self.run_id)
+
+    def stream(self) -> AgentStream:
+        """What happens from its start on until the run has something to report, and then the result.
+
+        A run that waits for answers has that already: to read how it goes on, `app.aio.resume_stream` brings them.
+        """
+
+        async def begin() -> Begun:
+            return Begun(self.run_id)
+
+        assert self._access.live is not None
+        return AgentStream(ClientSource(self._access, self._access.live, self.scope, self.run_id, "", begin))
 
     async def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""

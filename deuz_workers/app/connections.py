@@ -10,8 +10,11 @@ from deuz_workers.core.build import Build
 from deuz_workers.core.marks import Marks
 from deuz_workers.leases import open_leases
 from deuz_workers.leases.builds import RedisBuilds
-from deuz_workers.leases.redis import SCHEMES
+from deuz_workers.leases.redis import SCHEMES, client_url
+from deuz_workers.live.redis import RedisLive
+from deuz_workers.live.tail import RedisTails
 from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.runtime import Clock
 from deuz_workers.store import SqlStore, open_store
 
 
@@ -30,6 +33,14 @@ def store_of(settings: Settings) -> SqlStore:
 def leases_of(settings: Settings) -> LeaseProvider:
     """The lease provider that fits the settings. Raises `ConfigurationError` for a URL that is not understood."""
     return open_leases(settings.leases, secret=marks_of(settings, "lease").secret, prepare=settings.db_prepare)
+
+
+def live_of(settings: Settings, clock: Clock) -> tuple[RedisLive, RedisTails] | None:
+    """Writer and readers of live streams between processes; None: no setting names a server for them."""
+    if settings.live is None:
+        return None
+    url = client_url(settings.live)
+    return RedisLive(url, clock), RedisTails(url)
 
 
 def builds_of(settings: Settings, build: Build, process: str) -> RedisBuilds | None:

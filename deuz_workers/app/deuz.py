@@ -11,7 +11,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
-from deuz_workers.app.connections import leases_of, marks_of, store_of
+from deuz_workers.app.connections import leases_of, live_of, marks_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
@@ -22,6 +22,7 @@ from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
+from deuz_workers.app.stream import Stream
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.approval_token import ApprovalSigner
@@ -82,7 +83,9 @@ class Deuz:
     @cached_property
     def aio(self) -> AsyncClient:
         """The same functions for code on an event loop."""
-        access = Access(self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.ids)
+        access = Access(
+            self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.live.source, self.ids
+        )
         return AsyncClient(self, access)
 
     def enqueue(
@@ -134,6 +137,48 @@ class Deuz:
                 )
             )
         )
+
+    def stream(
+        self,
+        agent: str | Agent,
+        prompt: Content | None = None,
+        *,
+        messages: Iterable[GivenMessage] | None = None,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "default",
+        deadline: Moment | None = None,
+        start_before: Moment | None = None,
+        tags: Mapping[str, str] = NO_TAGS,
+        queue: str | None = None,
+        priority: int = 0,
+        budget: Budget | None = None,
+        concurrency_key: str | None = None,
+        on_conflict: OnConflict = "return",
+    ) -> Stream:
+        """The run that `enqueue` would start, as a stream; nothing is written yet. See `AsyncClient.stream`."""
+        return Stream(
+            self.aio.stream(
+                agent,
+                prompt,
+                messages=messages,
+                run_id=run_id,
+                idempotency_key=idempotency_key,
+                scope=scope,
+                deadline=deadline,
+                start_before=start_before,
+                tags=tags,
+                queue=queue,
+                priority=priority,
+                budget=budget,
+                concurrency_key=concurrency_key,
+                on_conflict=on_conflict,
+            )
+        )
+
+    def resume_stream(self, run_id: str, **options: Any) -> Stream:
+        """Hand in answers and follow the leg that they begin. See `AsyncClient.resume_stream`."""
+        return Stream(self.aio.resume_stream(run_id, **options))
 
     def run_swarm(
         self,
@@ -229,7 +274,7 @@ class Deuz:
     @cached_property
     def live(self) -> LiveChannel:
         """Fragments of answers and what else readers are told while runs go on."""
-        return LiveChannel()
+        return LiveChannel(live_of(self.settings, self.clock))
 
     @cached_property
     def signer(self) -> ApprovalSigner | None:
@@ -248,7 +293,7 @@ class Deuz:
 
         What a database in memory held is gone.
         """
-        for name in ("leases", "store"):
+        for name in ("live", "leases", "store"):
             if name in self.__dict__:
                 await self.__dict__[name].close()
 

@@ -13,6 +13,7 @@ from deuz_workers.app.pending import PendingApproval, PendingClientCall
 from deuz_workers.app.report import RunReport
 from deuz_workers.app.results import AgentResult, UnknownEffect
 from deuz_workers.app.run_event import RunEvent
+from deuz_workers.app.stream import Stream
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import RunStatus
@@ -71,6 +72,10 @@ class Handle(SyncRun[AsyncHandle]):
     def result(self, timeout: float | None = None) -> AgentResult[Any]:
         """Wait until the run has something to report; `timeout` in seconds."""
         return LOOP.run(self._inner.result(timeout))
+
+    def stream(self) -> Stream:
+        """What happens from its start on until the run has something to report, and then the result."""
+        return Stream(self._inner.stream())
 
     def pending(self) -> tuple[PendingApproval, ...]:
         """Calls that wait for a person now."""

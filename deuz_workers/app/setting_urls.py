@@ -15,11 +15,13 @@ SCHEMES = {
     "redis_url": _REDIS,
     "leases_url": (*_REDIS, *_POSTGRES, "sqlite", "memory"),
     "broker_url": _BROKERS,
+    "live_url": _REDIS,
 }
 EXAMPLES = {
     "database_url": "postgresql://user@host:5432/name, sqlite:///relative.db or sqlite:////absolute.db",
     "redis_url": "redis://host:6379/0, rediss://host:6379/0 or unix:///path/redis.sock?db=0",
     "leases_url": "redis://host:6379/0, unix:///path/redis.sock?db=0, sqlite:///relative.db or memory://",
+    "live_url": "redis://host:6379/0, rediss://host:6379/0 or unix:///path/redis.sock?db=0",
     "broker_url": "redis://host:6379/0, redis+socket:///path/redis.sock or amqp://host:5672/",
 }
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.*", re.DOTALL)

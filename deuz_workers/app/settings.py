@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     """None: `redis_url`; without Redis the store's Postgres, a file beside SQLite, or memory beside a database in memory."""
     broker_url: str | None = Field(None, repr=False)
     """Celery's spelling. None: `redis_url`; without either no doorbell is rung and workers find runs by the sweep."""
+    live_url: str | None = Field(None, repr=False)
+    """Where what runs are writing is shown to readers in other processes. None: `redis_url`; without either nobody is shown."""
     secret: SecretStr | None = None
     """Signs the revisions that leases and doorbells carry. Without it a run whose database lost commits is noticed only by the
     process that made them."""
@@ -130,12 +132,12 @@ class Settings(BaseSettings):
             raise ValueError(f"there is more than one producer key with the id {', '.join(twice)}")
         return keys
 
-    @field_validator("redis_url", "leases_url", "broker_url", mode="before")
+    @field_validator("redis_url", "leases_url", "broker_url", "live_url", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
 
-    @field_validator("database_url", "redis_url", "leases_url", "broker_url")
+    @field_validator("database_url", "redis_url", "leases_url", "broker_url", "live_url")
     @classmethod
     def _is_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         return None if value is None else check_url(str(info.field_name), value)
@@ -156,6 +158,11 @@ class Settings(BaseSettings):
         """URL of the broker as Celery spells it; None: nobody is rung."""
         given = self.broker_url or self.redis_url
         return None if given is None else celery_spelling(given)
+
+    @property
+    def live(self) -> str | None:
+        """URL of the server that carries live streams; None: they stay within one process."""
+        return self.live_url or self.redis_url
 
     @property
     def leases(self) -> str:
@@ -191,7 +198,7 @@ class Settings(BaseSettings):
     def masked(self) -> Mapping[str, object]:
         """Every setting, with accounts and passwords of URLs left out: for logs and `deuz doctor`."""
         shown = self.model_dump()
-        for name in ("database_url", "redis_url", "leases_url", "broker_url"):
+        for name in ("database_url", "redis_url", "leases_url", "broker_url", "live_url"):
             if shown[name] is not None:
                 shown[name] = without_account(shown[name])
         return shown

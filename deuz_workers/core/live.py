@@ -7,7 +7,7 @@ revision of the commit that a part belongs to, so that what a dead attempt wrote
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
 from deuz_workers.core.codec import decode, encode
@@ -97,6 +97,33 @@ def _outcome(receipt: Receipt) -> Mapping[str, object]:
     if receipt.error is not None:
         return about | {"error": receipt.error, "outcome": receipt.outcome or "error"}
     return about | {"value": None}
+
+
+MAX_TEXT_CHARS = 16_000
+"""Of a text part; a longer text is told in several."""
+
+
+def joined(parts: Sequence[LivePart]) -> Iterator[LivePart]:
+    """The same with fragments of one call that follow each other as one, up to `MAX_TEXT_CHARS`."""
+    texts: list[str] = []
+    open_part: LivePart | None = None
+    for part in parts:
+        if part.kind == "text" and open_part is not None and (part.step, part.epoch) == (open_part.step, open_part.epoch):
+            texts.append(str(part.data["text"]))
+            continue
+        yield from _texts(open_part, texts)
+        open_part, texts = (part, [str(part.data["text"])]) if part.kind == "text" else (None, [])
+        if open_part is None:
+            yield part
+    yield from _texts(open_part, texts)
+
+
+def _texts(like: LivePart | None, texts: Sequence[str]) -> Iterator[LivePart]:
+    if like is None:
+        return
+    text = "".join(texts)
+    for start in range(0, len(text), MAX_TEXT_CHARS):
+        yield replace(like, data={"text": text[start : start + MAX_TEXT_CHARS]})
 
 
 def encode_parts(parts: Sequence[LivePart], *, max_value_bytes: int) -> list[str]:

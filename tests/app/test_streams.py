@@ -27,6 +27,7 @@ from deuz_workers import (
     tool,
 )
 from deuz_workers.app.agent_stream import MOST_WAITING, AgentStream
+from deuz_workers.app.embedded import driver
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.stream_agent import resume_stream_agent, resume_stream_agent_sync
 from deuz_workers.app.stream_events import (
@@ -436,6 +437,29 @@ async def test_a_key_that_is_known_streams_the_run_it_belongs_to(world: World) -
     events = await collected(again.events)
     assert again.run_id == first.run_id
     assert texts(events) == ["one two"]
+
+
+async def test_a_client_reads_what_a_driver_of_its_own_process_executes(memory: World) -> None:
+    """Without Redis: the same views, through memory."""
+    app = memory.process(agent(calls(call("look"), text="wait"), "a b"))
+    stop = asyncio.Event()
+    async with driver(app, queues=None) as driving:
+        serving = asyncio.create_task(driving.serve(stop))
+        stream = app.aio.stream("x", "hi")
+        events = await collected(stream.events)
+        stop.set()
+        await serving
+    assert kinds(events) == ["phase", "part", "tool-output", "phase", "part", "part", "result"]
+    assert texts(events) == ["wait", "a", " b"]
+    late = await collected(app.aio.handle(stream.run_id).stream().events)
+    assert (late[0], texts(late), late[-1]) == (Missed("late"), ["a b"], ResultEvent(await stream.result))
+
+
+async def test_a_stream_of_a_run_that_is_not_there_is_a_failed_result(memory: World) -> None:
+    """Nothing is raised."""
+    app = memory.process(agent("hello"))
+    assert ((await app.aio.handle("nobody").stream().result).error or {})["name"] == "RunNotFoundError"
+    assert ((await app.aio.resume_stream("nobody").result).error or {})["name"] == "RunNotFoundError"
 
 
 def test_streams_without_an_event_loop() -> None:

@@ -1,0 +1,1 @@
+"""Live parts on their way from executors to readers."""
