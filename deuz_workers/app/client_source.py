@@ -19,9 +19,9 @@ from deuz_workers.errors import DeuzError
 from deuz_workers.ports.live import LiveSource, LiveSubscription, OnParts
 from deuz_workers.ports.output import OutputType
 
-GAP_MS = 250
-"""A part that others overtook comes within one interval of its sender, some 50 ms; after this it is lost."""
-TRAIL_MS = 500
+GAP_MS = 1_000
+"""A part that others overtook comes within one interval of its sender, 50 ms, and a busy machine's delay; then it is lost."""
+TRAIL_MS = 1_000
 """When the store says that the run has ended, its last parts come within a few intervals of their sender, or never."""
 
 
@@ -119,12 +119,18 @@ class ClientSource:
         self._heard_end.clear()
 
     async def _deliver(self, on_parts: OnParts) -> None:
+        loop = asyncio.get_running_loop()
+        lost_at_s: float | None = None
         while True:
+            if not self._order.is_waiting:
+                lost_at_s = None
+            elif lost_at_s is None:
+                lost_at_s = loop.time() + GAP_MS / 1000
             try:
-                async with asyncio.timeout(GAP_MS / 1000 if self._order.is_waiting else None):
+                async with asyncio.timeout_at(lost_at_s):
                     parts = await self._inbox.get()
             except TimeoutError:
-                ready = self._order.give_up()
+                ready, lost_at_s = self._order.give_up(), None
             else:
                 ready = self._order.take(parts)
             if ready:

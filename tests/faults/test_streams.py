@@ -109,7 +109,7 @@ def test_turns_of_several_workers_are_shown_in_their_order(pool: Pool, client: D
     streams = [client.stream("worker", "12 turns") for _ in range(3)]
     for events in [stream.events for stream in streams]:
         seen = list(events)
-        assert [output.step for output in of(seen, ToolOutput)] == list(range(1, 13))
+        assert [output.step for output in of(seen, ToolOutput)] == list(range(1, 13)), seen
         assert of(seen, Missed) == of(seen, Discard) == []
         assert shown(seen) == "done"
 
