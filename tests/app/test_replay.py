@@ -7,7 +7,9 @@ from typing import Literal
 
 import pytest
 
-from deuz_workers import Agent, MockModel, ToolContext, tool
+from deuz_workers import Agent, MockModel, StepInfo, StepPlan, ToolContext, tool
+from deuz_workers.core.codec import encode
+from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
@@ -99,6 +101,49 @@ async def test_the_recorded_flag_decides_whatever_is_registered_now(world: World
         await world.process(board.agent(None)).aio.run_embedded("x", "go", run_id="r")
     result = await world.process(board.agent("idempotent")).aio.resume_embedded("r")
     assert (result.reason, len(board.asked)) == ("tool-reconciliation-required", 1)
+
+
+@pytest.mark.spec("FR-04")
+@pytest.mark.parametrize("applied", [False, True])
+async def test_an_action_keeps_its_key_whatever_is_put_before_it(memory: World, applied: bool) -> None:
+    """The process dies around every save; the next one has another hook that puts messages before the turn, and one arrived
+    meanwhile: whatever is repeated has the key that it had."""
+    for at in range(1, 20):
+        keys: list[str] = []
+
+        def agent(keys: list[str] = keys, *, inserts: bool = False) -> Agent:
+            @tool(replay="idempotent")
+            async def pin(text: str, ctx: ToolContext) -> str:
+                keys.append(f"{text} {ctx.idempotency_key}")
+                return "pinned"
+
+            def insert(info: StepInfo) -> StepPlan:
+                first, *others = info.messages
+                return StepPlan(messages=[first, user("a step of its own came first"), *others])
+
+            script = [
+                calls(call("pin", text="one").with_id("tool_0")),
+                calls(call("pin", text="two").with_id("tool_0")),
+                "done",
+            ]
+            return Agent("x", model=MockModel(script), tools=[pin], prepare_step=insert if inserts else None)
+
+        run_id = f"r{at}"
+        try:
+            await memory.dying(agent(), at=at, applied=applied).aio.run_embedded("x", "go", run_id=run_id)
+        except ProcessDied:
+            pass
+        else:
+            assert at > 5
+            return
+        await memory.later(60_000)
+        note = encode({"message": message_to_record(user("by the way"))})
+        await memory.store.add_note("default", run_id, "message", note)
+        result = await memory.process(agent(inserts=True)).aio.resume_embedded(run_id)
+        assert result.status == "completed", (at, result.error)
+        assert set(keys) == {f"one {run_id}/1/tool_0", f"two {run_id}/2/tool_0"}
+        assert len(keys) <= 3
+    pytest.fail("the run has more commits than it should")
 
 
 @pytest.mark.spec("FR-15")
