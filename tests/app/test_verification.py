@@ -274,6 +274,20 @@ async def test_a_cancel_comes_before_the_verdict(world: World, said: str, output
     assert not (await world.head("r")).mid_step
 
 
+async def test_behind_a_cancel_the_verifier_is_not_asked(world: World) -> None:
+    """Somebody cancels while the form of the answer is checked: the commit that would record the attempt is refused."""
+    verify = says(Verified())
+
+    def check(value: Answer) -> None:
+        asyncio.run_coroutine_threadsafe(world.process().aio.handle("r").cancel(), loop).result()
+
+    loop = asyncio.get_running_loop()
+    made = agent(verify, RIGHT, output=Output(Answer, validate=check))
+    result = await run_agent(made, "go", store=world.store, run_id="r")
+    assert (result.reason, verify.asked) == ("aborted", [])
+    assert (await world.process(made).aio.handle("r").envelope()).checkpoint.verify_attempts == 0
+
+
 async def test_a_cancel_ends_a_verifier_that_waits(memory: World) -> None:
     """Its coroutine is cancelled, and the signal that it may have handed on is set."""
     begun, ended = asyncio.Event(), asyncio.Event()
@@ -316,6 +330,24 @@ async def test_an_elapsed_deadline_comes_before_the_verdict(world: World, said: 
     assert (result.status, (result.error or {})["name"]) == ("failed", "ExecutionPolicyError")
     assert ((result.error or {})["code"], len(model_of(made).requests)) == ("deadline_exceeded", 1)
     assert not (await world.head("r")).mid_step
+
+
+@pytest.mark.parametrize("late", ["validate", "on_output"])
+async def test_a_deadline_that_passes_beside_the_verifier_ends_the_run(world: World, late: str) -> None:
+    """Before it, in the check of the form, the verifier is not asked; behind it, in a guardrail, its word is of no use."""
+    verify, clock = says(Verified()), FakeClock()
+
+    def passes(value: Any, context: GuardContext | None = None) -> Any:
+        if late == ("validate" if context is None else "on_output"):
+            clock.advance(600_000)
+        return None if context else value
+
+    made = agent(verify, RIGHT, output=Output(Answer, validate=passes), guardrails=Guardrails(on_output=[passes]))
+    app = world.process(made)
+    app.clock = clock
+    result = await app.aio.run_embedded("x", "go", deadline=timedelta(minutes=10))
+    assert (result.status, (result.error or {})["code"]) == ("failed", "deadline_exceeded")
+    assert len(verify.asked) == (0 if late == "validate" else 1)
 
 
 async def test_a_deadline_ends_a_verifier_that_waits(memory: World) -> None:

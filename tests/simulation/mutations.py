@@ -19,6 +19,8 @@ INPUTS = "engine/inputs.py"
 EVOLVE = "core/evolve.py"
 DECIDE = "core/decide.py"
 RECONCILIATION = "core/reconciliation.py"
+VERIFY = "engine/verification.py"
+VERIFICATION = "core/verification.py"
 LEASES = "leases/table.py"
 STORE = "store/sql_store.py"
 COMMIT = "store/sqlite_commit.py"
@@ -314,6 +316,55 @@ MUTANTS: tuple[Mutant, ...] = (
         SWEEP,
         "    for swarm_rid in await gear.store.swarms_needing_attention(BATCH):\n",
         "    for swarm_rid in ():\n",
+    ),
+    _mutant(
+        "the verifier is asked before its attempt is saved",
+        VERIFY,
+        "    await leg.commit(VerificationStarted())\n",
+        "    leg.carry(VerificationStarted())\n",
+        "tests/engine/test_verification_schedules.py",
+    ),
+    _mutant(
+        "a verdict comes before the deadline",
+        VERIFY,
+        "effect)\n    if leg.ending_by_time(leg.run):\n        return None\n    if verdict",
+        "effect)\n    if verdict",
+        "tests/app/test_verification.py",
+    ),
+    _mutant(
+        "the verifier is asked behind a cancel",
+        VERIFICATION,
+        "    draft.starts = True\n",
+        "",
+        "tests/app/test_verification.py",
+    ),
+    _mutant(
+        "the verifier may be asked once too often",
+        VERIFICATION,
+        "    if attempts >= most:\n",
+        "    if attempts > most:\n",
+        "tests/core/test_verification.py",
+    ),
+    _mutant(
+        "a rejected answer has used up repairs of the next one",
+        VERIFICATION,
+        "    draft.move(output_attempts=0)\n",
+        "",
+        "tests/core/test_verification.py",
+    ),
+    _mutant(
+        "a run that began with a verifier completes without one",
+        "engine/binding.py",
+        '        binding["verifies"] = True\n',
+        "        pass\n",
+        "tests/app/test_verification.py",
+    ),
+    _mutant(
+        "a run under verification is not in the middle of a step",
+        "core/run.py",
+        " or checkpoint.verifying or ",
+        " or ",
+        "tests/core/test_verification.py",
     ),
     _mutant(
         "a parked task keeps its slot",
