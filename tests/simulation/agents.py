@@ -14,8 +14,10 @@ from deuz_workers.errors import ModelUnavailableError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import Block, GuardContext, Guardrails, Rewrite, StepInfo, StepPlan
 from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, ScriptedCall, ScriptedReply, attempts, call, calls, raw_call, reply
+from deuz_workers.testing.virtual.process import VirtualProcess
 from deuz_workers.tools.output import Output
 from tests.simulation.tools import TOOLS
 
@@ -25,6 +27,10 @@ REWRITTEN, BLOCKED, WITHHELD = 2, 5, 8
 """Amounts of a guarded agent that never reach a tool; and a result that never reaches its model."""
 MORE = 1_000
 """What people add to an amount that they change."""
+DRAFT, DOUBTFUL = "draft", "perhaps"
+"""Answers that a verifier rejects, and of which it cannot say anything."""
+VERIFICATIONS = 15
+"""A verifier is asked at most so often: more than any schedule needs where nobody dies in one."""
 PLAIN = ("pay", "put", "show", "tally", "stray", "unshown")
 ASKING = ("wire", "ask", "both", "edit", "look", "peek")
 NEEDED = {"wire": 1, "both": 2, "edit": 1, "soon": 1, "ask": 1, "peek": 1}
@@ -51,17 +57,21 @@ def needs_people(tool: str, amount: int) -> int:
     return 0 if tool == "ask" and amount % 2 == 0 else NEEDED.get(tool, 0)
 
 
-def random_agent(draw: random.Random, name: str, *, soon: bool) -> AgentDefinition:
-    """`soon`: some of its requests for approval expire."""
+def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> AgentDefinition:
+    """`soon`: some of its requests for approval expire. `fails`: its model is away for so long that its runs fail."""
     made = [_turn(draw, soon) for _ in range(draw.choice((1, 2, 2, 3, 4)))]
     if draw.random() < 0.1:
         cut = draw.choice(("length", "content_filter"))
         made.append(replace(made[-1], finish_reason=cut))  # none of its calls runs, and the run is over
     typed = draw.choice((None, None, "json", "tool"))
-    script: list[Entry] = [*made, reply("done")]
+    verified = draw.random() < 0.3
+    script: list[Entry] = [*made, reply(draw.choice((DRAFT, DOUBTFUL, "done"))), reply("done")]
     if typed is not None:
-        script += [_answer(draw, typed) for _ in range(3)] + [_final(typed, '{"total": 3}')]
-    if draw.random() < 0.3:
+        script = [*made, reply("done")]
+        script += [_answer(draw, typed) for _ in range(4)] + [_final(typed, '{"total": 3}')]
+    if fails:
+        script = [attempts(*[ModelUnavailableError("away")] * draw.randint(1, 5), entry) for entry in script]
+    elif draw.random() < 0.3:
         script = [attempts(ModelUnavailableError("busy"), entry) if draw.random() < 0.6 else entry for entry in script]
     used = sorted({each.name for turn in made for each in turn.calls if each.name in TOOLS})
     return AgentDefinition(
@@ -69,7 +79,13 @@ def random_agent(draw: random.Random, name: str, *, soon: bool) -> AgentDefiniti
         MockModel.function(partial(_scripted, tuple(script))),
         instructions="work",
         tools={tool: TOOLS[tool] for tool in used},
-        limits=Limits(max_output_attempts=draw.randint(1, 3)),
+        limits=Limits(
+            max_output_attempts=draw.randint(1, 3),
+            max_verify_attempts=VERIFICATIONS,
+            max_retries=draw.randint(0, 1) if fails else 4,
+            max_reruns=draw.choice((0, 0, 2)) if fails else 0,
+        ),
+        verify=_verify if verified else None,
         output=None if typed is None else _OUTPUTS[typed],
         guardrails=_guardrails(draw) if name.startswith(GUARDED) else Guardrails(),
         prepare_step=draw.choice((None, None, _forget, _offer_less)),
@@ -106,7 +122,7 @@ def _call(draw: random.Random, soon: bool) -> ScriptedCall:
 
 
 def _answer(draw: random.Random, mode: str) -> Entry:
-    return _final(mode, draw.choice(('{"total": 3}', '{"total": "three"}', "three", '{"total": -1}')))
+    return _final(mode, draw.choice(('{"total": 3}', '{"total": 2}', '{"total": "three"}', "three", '{"total": -1}')))
 
 
 def _final(mode: str, text: str) -> Entry:
@@ -128,6 +144,20 @@ _OUTPUTS = {
     "json": Output(_TOTAL, validate=_positive, mode="json", name="answer"),
     "tool": Output(_TOTAL, validate=_positive, mode="tool", name="answer"),
 }
+
+
+async def _verify(output: object, context: VerifyContext) -> Verified | Rejected | Inconclusive:
+    """Says the same of the same answer, whoever asks."""
+    process: VirtualProcess = context.deps
+    await process.point("before verify")
+    process.world.counts["verify", context.run_id, context.attempt] += 1
+    if process.world.counts["verify", context.run_id, context.attempt] > 1 or context.attempt > VERIFICATIONS:
+        process.world.complain(f"attempt {context.attempt} to verify {context.run_id} was not counted")
+    await process.world.work("verify")
+    await process.point("after verify")
+    if output in (DRAFT, {"total": 2}):
+        return Rejected("it is a draft")
+    return Inconclusive("who knows") if output == DOUBTFUL else Verified()
 
 
 def _on_input(text: str, context: GuardContext) -> Rewrite | None:

@@ -126,7 +126,7 @@ class Crowd:
     def _access(self) -> Access:
         world = self.world
         store = SqlStore(_FarDialect(world), ttl_ms=world.settings.lease_ttl_ms)
-        return Access(store, self.doorbell, world.honest_leases, world.clock, signer=world.signer)
+        return Access(store, self.doorbell, world.honest_leases, world.clock, signer=world.signer, ids=world.ids)
 
     def _handle(self, run_id: str) -> AsyncHandle:
         return AsyncHandle(self._access, SCOPE, run_id)

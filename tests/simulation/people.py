@@ -20,7 +20,7 @@ from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
-from deuz_workers.errors import AnswerConflictError, ConfigurationError
+from deuz_workers.errors import AnswerConflictError, ConfigurationError, RetryRefusedError
 from deuz_workers.ports.store import NewRun, When
 from deuz_workers.store.sqlite_tasks import UNENDED
 from deuz_workers.testing.virtual.world import World
@@ -58,7 +58,9 @@ class People:
     def __init__(self, world: World, scenario: Scenario) -> None:
         self._world = world
         self._scenario = scenario
-        self._access = Access(world.store, _OutsideBell(world), world.honest_leases, world.clock, signer=world.signer)
+        self._access = Access(
+            world.store, _OutsideBell(world), world.honest_leases, world.clock, signer=world.signer, ids=world.ids
+        )
         self.crowd = Crowd(world, scenario, self._access.doorbell) if scenario.crowd else None
         self._poll_ms = world.chance.choice(POLLS_MS)
         self.cancelled: set[str] = set()
@@ -147,7 +149,7 @@ class People:
         if head.kind == "swarm" and world.chance.random() < 0.5:
             await self._count(head)
         if head.status in FINAL:
-            return True
+            return not (head.status == "failed" and self._scenario.retries_failed and await self._retry_failed(run_id))
         if head.parked == QUARANTINE:
             if run_id in self._scenario.poisoned:
                 return True
@@ -161,6 +163,17 @@ class People:
         elif not world.sweeps and head.status != "running" and head.has_work:
             await self.handle(run_id).ring()  # the queue was full, and what people left as a row nobody else finds
         return False
+
+    async def _retry_failed(self, run_id: str) -> bool:
+        """Take it up again; False where its cause does not pass, which changes nothing."""
+        rid = self._world.witness.rids[run_id]
+        self._world.witness.reopened.add(rid)
+        try:
+            return await self.handle(run_id).retry_failed()
+        except RetryRefusedError:
+            return False
+        finally:
+            self._world.witness.reopened.discard(rid)
 
     def _check(self, head: Head) -> None:
         """What holds for a row at any moment."""

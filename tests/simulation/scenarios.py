@@ -51,6 +51,8 @@ class Scenario:
     """Several people answer, see `crowd`, instead of one."""
     quarrels: bool = False
     """They do not agree, so that nobody can say how its runs end."""
+    retries_failed: bool = False
+    """Runs that failed for a cause which passes are taken up again."""
     signed: bool = False
     """Approvals need a token."""
     poisoned: frozenset[str] = frozenset()
@@ -193,8 +195,10 @@ def _of_tasks(draw: random.Random, name: str, working: AgentDefinition, *, break
 def _engine(draw: random.Random) -> Scenario:
     """Random agents with everything that an agent can have, alone or as tasks of a swarm."""
     soon = draw.random() < 0.2
-    agents = {name: random_agent(draw, name, soon=soon) for name in ("a", "g")}
     kind = draw.random()
+    quarrels = 0.45 < kind < 0.6
+    fails = quarrels and draw.random() < 0.5
+    agents = {name: random_agent(draw, name, soon=soon, fails=fails) for name in ("a", "g")}
     signed = draw.random() < 0.3
     if kind < 0.15:
         made = _of_tasks(draw, "engine", agents["a"])
@@ -211,7 +215,8 @@ def _engine(draw: random.Random) -> Scenario:
         orders,
         cancels=ids[:1] if kind > 0.85 else (),
         mails=ids[-1:] if 0.6 < kind < 0.75 else (),
-        quarrels=0.45 < kind < 0.6,
+        quarrels=quarrels,
+        retries_failed=fails,
         crowd=True,
         signed=signed,
         has_timers=True,

@@ -55,7 +55,13 @@ class World:
     drain_grace_ms: int = 500
     settings: EngineSettings = field(
         default_factory=lambda: EngineSettings(
-            lease_ttl_ms=TTL_MS, unclean_back_off_ms=200, unclean_back_off_max_ms=2_000, retry_base_ms=50, retry_max_ms=400
+            lease_ttl_ms=TTL_MS,
+            unclean_back_off_ms=200,
+            unclean_back_off_max_ms=2_000,
+            retry_base_ms=50,
+            retry_max_ms=400,
+            rerun_base_ms=500,
+            rerun_max_ms=2_000,
         )
     )
     make_database: Callable[[Clock, Witness], Database] = WatchedSqlite
@@ -76,6 +82,8 @@ class World:
     """Of the store, as asked for by processes."""
     effects: Effects = field(default_factory=Effects)
     requests: Counter[str] = field(default_factory=lambda: Counter[str]())
+    counts: Counter[tuple[object, ...]] = field(default_factory=lambda: Counter[tuple[object, ...]]())
+    """What functions of a scenario keep in mind."""
     trace: Callable[[str], None] | None = None
     """Hears what arrives at servers, when a schedule is looked at closely."""
     forced: set[str] = field(default_factory=lambda: set[str]())
