@@ -25,13 +25,14 @@ GUARDED = "g"
 """How the names of agents with guardrails begin."""
 REWRITTEN, BLOCKED, WITHHELD = 2, 5, 8
 """Amounts of a guarded agent that never reach a tool; and a result that never reaches its model."""
+AMOUNTS = (0, 1, 2, 2, 2, 3, 4, 5, 6, 7, 8, 9)
 MORE = 1_000
 """What people add to an amount that they change."""
 DRAFT, DOUBTFUL = "draft", "perhaps"
 """Answers that a verifier rejects, and of which it cannot say anything."""
 VERIFICATIONS = 15
 """A verifier is asked at most so often: more than any schedule needs where nobody dies in one."""
-PLAIN = ("pay", "put", "show", "tally", "stray", "unshown")
+PLAIN = ("pay", "put", "put", "show", "tally", "stray", "unshown")
 ASKING = ("wire", "ask", "both", "edit", "look", "peek")
 NEEDED = {"wire": 1, "both": 2, "edit": 1, "soon": 1, "ask": 1, "peek": 1}
 """People who have to agree, by tool."""
@@ -107,7 +108,7 @@ def _turn(draw: random.Random, soon: bool) -> ScriptedReply:
 
 
 def _call(draw: random.Random, soon: bool) -> ScriptedCall:
-    kind, amount = draw.random(), draw.randint(0, 9)
+    kind, amount = draw.random(), draw.choice(AMOUNTS)
     if kind < 0.04:
         return call("ghost", amount=amount)
     if kind < 0.08:

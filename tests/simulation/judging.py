@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
+from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run
 from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.testing.conversations import conversation_problems
@@ -84,6 +86,10 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
             wrong.append(f"{run_id} heard what was written to it {heard} times")
         if form["status"] != calm["status"]:
             wrong.append(f"{run_id} is {form['status']}, without faults {calm['status']}")
+        results = [message for message in run.history if message.role == "tool"]
+        wanted = [message for message in cast("list[Message]", calm["history"]) if message.role == "tool"]
+        if results != wanted:
+            wrong.append(f"{run_id} was written to, and its results are {results}, without faults {wanted}")
         return
     for name, value in form.items():
         if value != calm[name]:

@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.simulation.mutations import MUTANTS, Mutant
+from tests.simulation.edits import Mutant
+from tests.simulation.mutations import MUTANTS
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = "deuz_workers"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.simulation.edits import Edit, Mutant
+from tests.simulation.edits import mutant as _mutant
+from tests.simulation.mutations_of_runs import MUTANTS_OF_RUNS
 
 ENGINE = "engine/engine.py"
 LEG = "engine/leg.py"
@@ -27,28 +29,6 @@ COMMIT = "store/sqlite_commit.py"
 COMMIT_SQL = "store/sql/sqlite/commit.sql"
 SCHEDULE_SQL = "store/sql/sqlite/schedule.sql"
 INPUTS_SQL = "store/sql/sqlite/inputs.sql"
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """In a file of the package, one text that stands there exactly once becomes another."""
-
-    file: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """What breaks, and how. `tests`: arguments of pytest for named tests that notice it, where schedules may not."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    tests: tuple[str, ...] = ()
-
-
-def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(name, (Edit(file, old, new),), tests)
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -415,4 +395,5 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "tests/engine/test_full_queues.py",
     ),
+    *MUTANTS_OF_RUNS,
 )

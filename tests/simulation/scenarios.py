@@ -214,7 +214,7 @@ def _engine(draw: random.Random) -> Scenario:
         agents,
         orders,
         cancels=ids[:1] if kind > 0.85 else (),
-        mails=ids[-1:] if 0.6 < kind < 0.75 else (),
+        mails=ids if 0.6 < kind < 0.8 else (),
         quarrels=quarrels,
         retries_failed=fails,
         crowd=True,

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import deuz_workers
+from tests.simulation.edits import Mutant
 from tests.simulation.mutants import ROOT
-from tests.simulation.mutations import MUTANTS, Mutant
+from tests.simulation.mutations import MUTANTS
 
 PACKAGE = Path(deuz_workers.__file__).parent
 

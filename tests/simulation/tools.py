@@ -97,10 +97,10 @@ async def both(amount: int, ctx: ToolContext) -> object:
     return await _begin("both", amount, ctx, idempotent=False)
 
 
-@tool(needs_approval=True)
+@tool(needs_approval=True, replay="idempotent")
 async def edit(amount: int, ctx: ToolContext) -> object:
-    """Happens at most once, with the arguments that somebody gave instead of the model's."""
-    return await _begin("edit", amount, ctx, idempotent=False)
+    """May happen again, with the arguments that somebody gave instead of the model's."""
+    return await _begin("edit", amount, ctx, idempotent=True)
 
 
 @tool(needs_approval=Approval(expires_in_ms=1_200))

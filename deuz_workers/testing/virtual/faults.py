@@ -14,6 +14,7 @@ PLACES = (
     *("after commit",) * 3,
     *("before effect", "after effect") * 2,
     *("before model", "after model") * 2,
+    *("before verify", "after verify"),
     *("before ring", "after ring") * 2,
     *("before renew", "after renew"),
     *("before release", "sent release", "after release") * 2,
