@@ -83,6 +83,7 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         limits=Limits(
             max_output_attempts=draw.randint(1, 3),
             max_verify_attempts=VERIFICATIONS,
+            tool_concurrency=draw.choice((1, 2, 5)),
             max_retries=draw.randint(0, 1) if fails else 4,
             max_reruns=draw.choice((0, 0, 2)) if fails else 0,
         ),

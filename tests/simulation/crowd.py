@@ -131,10 +131,10 @@ class Crowd:
     def _handle(self, run_id: str) -> AsyncHandle:
         return AsyncHandle(self._access, SCOPE, run_id)
 
-    async def _waiting(self) -> AsyncHandle:
+    async def _waiting(self, *polls_ms: tuple[int, int]) -> AsyncHandle:
         """Look again and again until a run waits for somebody."""
         chance = self.world.chance
-        poll_ms = chance.choice(POLL_MS)
+        poll_ms = chance.choice(polls_ms or POLL_MS)
         while True:
             await self.world.clock.sleep_ms(chance.randint(*poll_ms))
             suspended = sorted(self.world.witness.suspended)
@@ -151,21 +151,26 @@ class Crowd:
     async def _say(self, handle: AsyncHandle, waiting: PendingApproval, name: str) -> None:
         if waiting.people and name not in waiting.people:
             return
-        if waiting.expires_in_ms is not None and (waiting.expires_in_ms > 0 or self.scenario.quarrels):
+        if waiting.expires_in_ms is not None:
+            await self._come_late(handle, waiting, name)
             return
         chance, amount = self.world.chance, int(str(waiting.arguments["amount"]))
         denies, edited = is_denied(amount), edited_amount(waiting.tool_name, amount)
         if self.scenario.quarrels:
             denies = chance.random() < 0.3
             edited = amount + chance.choice((0, MORE, 2 * MORE)) if waiting.tool_name == "edit" else amount
-        if waiting.expires_in_ms is not None:  # too late, whatever they say
-            await self._must_fail("answers an expired request", lambda: handle.approve(waiting, by=name))
-        elif denies:
+        if denies:
             await self._hear(waiting.approval_id, lambda: handle.deny(waiting, by=name))
         else:
             self.said[handle.run_id, waiting.step, waiting.tool_call_id][name] = edited
             arguments = None if edited == amount else {"amount": edited}
             await self._hear(waiting.approval_id, lambda: handle.approve(waiting, by=name, arguments=arguments))
+
+    async def _come_late(self, handle: AsyncHandle, waiting: PendingApproval, name: str) -> None:
+        """Agree to a request just after it has expired, perhaps before anybody has taken note of that."""
+        left_ms = max(0, waiting.expires_in_ms or 0)
+        await self.world.clock.sleep_ms(left_ms + self.world.chance.randint(1, 60))
+        await self._must_fail("answers an expired request", lambda: handle.approve(waiting, by=name))
 
     async def _client(self) -> None:
         """Executes what it finds; another one may be faster."""
@@ -193,10 +198,11 @@ class Crowd:
 
     async def _stranger(self) -> None:
         while True:
-            handle = await self._waiting()
+            handle = await self._waiting((5, 100))
             for waiting in (*await handle.pending(), *await handle.pending_client_calls()):
-                what, attempt = self.world.chance.choice(self._wrong(handle, waiting))
-                await self._must_fail(what, attempt)
+                wrong = self._wrong(handle, waiting)
+                for what, attempt in self.world.chance.sample(wrong, min(3, len(wrong))):
+                    await self._must_fail(what, attempt)
 
     def _wrong(
         self, handle: AsyncHandle, waiting: PendingApproval | PendingClientCall

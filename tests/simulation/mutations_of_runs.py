@@ -204,14 +204,22 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
     mutant(
         "a word about some of the interrupted calls is enough",
         SETTLING,
-        "    if left := [call_id for call_id in unknown if call_id not in named]:\n",
-        "    if left := list[str]():\n",
+        "    if left := given.left(run):\n",
+        "    if left := ():\n",
     ),
     mutant(
-        "a word about a call that was not interrupted is taken",
-        SETTLING,
-        "        if call_id not in unknown:\n",
-        "        if False:\n",
+        "a word about one execution is taken for the next one",
+        "core/reconciliation.py",
+        "            and self.attempt in (None, receipt.attempt)\n",
+        "",
+        "tests/app/test_reconciliation.py",
+    ),
+    mutant(
+        "some words of a note count although it leaves a call open",
+        "core/reconciliation.py",
+        "    return () if left_open else tuple(fitting.values())\n",
+        "    return tuple(fitting.values())\n",
+        "tests/app/test_reconciliation.py",
     ),
     mutant(
         "a letter is put between calls and their results",
@@ -252,8 +260,7 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
     mutant(
         "the raw result of a call is not saved before it is shown",
         CALLS,
-        "        await self.committer.commit(CallExecuted(call_id, value))\n"
-        "        return await self._projected(call_id, tool, value)\n",
+        "        await self._save(CallExecuted(call_id, value))\n        return await self._projected(call_id, tool, value)\n",
         "        return (CallExecuted(call_id, value), *await self._projected(call_id, tool, value))\n",
         "tests/app/test_replay.py",
         "tests/app/test_receipts.py",

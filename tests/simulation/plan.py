@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from deuz_workers.testing.virtual.faults import Faults
+from deuz_workers.testing.virtual.faults import IN_CALLS, Faults
 from deuz_workers.testing.virtual.process import Role
 from tests.simulation.scenarios import ENGINE, SMALL, VARIANTS, scenario
 
@@ -129,6 +129,8 @@ def plan_of(seed: int) -> Plan:
                 doubled_bells=0.2,
                 late_bells=0.1,
             )
+    if has_agents:
+        faults = replace(faults, places=IN_CALLS)
     return Plan(seed, kind, variant, profile, faults, profile != "calm", draw.choice(POOLS), draw.choice((1, 1, 3)))
 
 

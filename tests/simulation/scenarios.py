@@ -194,12 +194,12 @@ def _of_tasks(draw: random.Random, name: str, working: AgentDefinition, *, break
 
 def _engine(draw: random.Random) -> Scenario:
     """Random agents with everything that an agent can have, alone or as tasks of a swarm."""
-    soon = draw.random() < 0.2
+    soon = draw.random() < 0.25
     kind = draw.random()
     quarrels = 0.45 < kind < 0.6
     fails = quarrels and draw.random() < 0.5
     agents = {name: random_agent(draw, name, soon=soon, fails=fails) for name in ("a", "g")}
-    signed = draw.random() < 0.3
+    signed = draw.random() < 0.4
     if kind < 0.15:
         made = _of_tasks(draw, "engine", agents["a"])
         return replace(made, crowd=True, signed=signed, has_timers=True)

@@ -24,6 +24,14 @@ PLACES = (
     *("after sweep", "before ripen", "after ripen", "after postpone", "after block_downstream", "after cancel_tasks"),
 )
 """Moments at which a process may die or freeze, the more often listed the more often drawn."""
+IN_CALLS = (
+    *PLACES,
+    *("before effect", "after effect") * 8,
+    *("before commit", "after commit") * 2,
+    "before thread",
+    "after thread",
+)
+"""The same, with those more often that leave the effect of a call unknown."""
 LATEST = (1, 3, 12)
 """Up to so many times a place is passed before it is fatal, one of these."""
 
@@ -46,6 +54,8 @@ class Faults:
     """Of the store: the operation was applied, and nobody says so."""
     unsent: float = 0.0
     """Of the store: the connection broke before anything was sent."""
+    places: tuple[str, ...] = PLACES
+    """Of deaths and freezes."""
     impatient: bool = True
     """Some processes give an operation of the store up at its first failure, and leave the rest to the engine."""
     lost_lease_answers: float = 0.0
@@ -79,7 +89,7 @@ class Fate:
         dooms: tuple[tuple[Doom, int], ...] = (("freeze", self.faults.freezes), ("death", self.faults.deaths))
         for what, many in dooms:
             for _ in range(many):
-                self._due[self.chance.choice(PLACES), self.chance.randint(1, self.chance.choice(LATEST))] = what
+                self._due[self.chance.choice(self.faults.places), self.chance.randint(1, self.chance.choice(LATEST))] = what
 
     def at(self, place: str) -> Doom | None:
         """What happens to the process that is here."""
