@@ -6,6 +6,8 @@
     ├── ConfigurationError            something the caller wrote is wrong; nothing was written
     │   ├── UnknownAgentError
     │   ├── UnsupportedPoolError
+    │   ├── RunFileError              a file that should hold a run is altered or none of ours
+    │   ├── ForkRefusedError          the run cannot be forked from that turn
     │   ├── RetryRefusedError         a failed run whose cause does not pass by waiting; also a TypeError
     │   ├── ReconciliationError       also a TypeError: words that fit no interrupted call; `part` says where
     │   └── ServerUnavailableError    an embedded server could not be found or started
@@ -127,6 +129,18 @@ class RetryRefusedError(ConfigurationError, TypeError):
     """The run failed for a lasting cause, so that the same call would fail again."""
 
     code = "not_transient"
+
+
+class RunFileError(ConfigurationError):
+    """The file does not hold a run as it was exported."""
+
+    code = "run_file"
+
+
+class ForkRefusedError(ConfigurationError):
+    """The run cannot be forked from that turn."""
+
+    code = "fork_refused"
 
 
 class StoreError(DeuzError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -236,6 +237,22 @@ class Deuz:
     def limit_key(self, key: str, slots: int, *, scope: str = "default") -> None:
         """So many runs of the scope that name this concurrency key run at a time. See `AsyncClient.limit_key`."""
         LOOP.run(self.aio.limit_key(key, slots, scope=scope))
+
+    def fork(self, run_id: str, turn: int, *, scope: str = "default", **options: Any) -> Handle:
+        """A new run that goes on from a turn of this one. See `AsyncClient.fork`."""
+        return Handle(LOOP.run(self.aio.fork(run_id, turn, scope=scope, **options)))
+
+    def export_run(self, run_id: str, scope: str = "default") -> str:
+        """The run as the text of a file, with its checksum."""
+        return LOOP.run(self.aio.export_run(run_id, scope))
+
+    def import_run(self, text: str) -> Handle:
+        """The run of an exported file. See `AsyncClient.import_run`."""
+        return Handle(LOOP.run(self.aio.import_run(text)))
+
+    def prune(self, older_than: timedelta, **options: Any) -> int:
+        """Delete runs that ended so long ago. See `AsyncClient.prune`."""
+        return LOOP.run(self.aio.prune(older_than, **options))
 
     def handle(self, run_id: str, scope: str = "default") -> Handle:
         """Of a run that exists; nothing is looked up yet."""

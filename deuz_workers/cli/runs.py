@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from deuz_workers.app.commands import ways_out
-from deuz_workers.cli import answer, settle
+from deuz_workers.cli import answer, lifecycle, settle
 from deuz_workers.cli.amounts import ago, money, tokens
 from deuz_workers.cli.exits import exit_of_status
 from deuz_workers.cli.output import Output
@@ -24,12 +24,19 @@ if TYPE_CHECKING:
     from deuz_workers.app.results import UnknownEffect
     from deuz_workers.core.change import Head
 
-app = typer.Typer(help="Runs: list, show, watch, cancel, approve, deny, answer, retry, reconcile.", no_args_is_help=True)
+app = typer.Typer(
+    help="Runs: list, show, watch, cancel, approve, deny, answer, retry, reconcile, prune, fork, export, import.",
+    no_args_is_help=True,
+)
 app.command("approve")(answer.approve)
 app.command("deny")(answer.deny)
 app.command("answer")(answer.answer)
 app.command("retry")(settle.retry)
 app.command("reconcile")(settle.reconcile)
+app.command("prune")(lifecycle.prune)
+app.command("fork")(lifecycle.fork)
+app.command("export")(lifecycle.export)
+app.command("import")(lifecycle.import_)
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")]
 Reason = Annotated[str | None, typer.Option(help="Why; recorded with the answer.")]

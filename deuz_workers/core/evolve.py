@@ -185,7 +185,8 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
     scopes = draft.envelope.scopes
     if scopes:
         draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
-    draft.journal("model.called", step=step, attempt=call.attempt)
+    begins = draft.place if step == call.attempt == 1 else {}
+    draft.journal("model.called", step=step, attempt=call.attempt, **begins)
 
 
 def _fold_reply(draft: Draft, event: ModelReplied) -> None:
@@ -360,7 +361,7 @@ def _answer_turn(draft: Draft, event: TurnAnswered) -> None:
     draft.append(Message("tool", parts), *draft.value("held"))
     draft.change(verdicts={}, held=())
     draft.move(taken_up=False)
-    draft.journal("turn.answered", step=draft.step, calls=len(parts))
+    draft.journal("turn.answered", step=draft.step, calls=len(parts), **draft.place)
     _count_tool_errors(draft, parts)
 
 

@@ -23,6 +23,7 @@ from deuz_workers.core.change import (
     NoteKind,
     NoteRow,
     Outcome,
+    Phase,
     ReceiptRow,
     RunKind,
     RunStatus,
@@ -246,6 +247,46 @@ class JournalRow:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeRun:
+    """A run with everything that was said and done in it, to be written under a name of its own."""
+
+    rid: UUID
+    scope: str
+    run_id: str
+    kind: RunKind
+    agent: str
+    body: str
+    status: RunStatus
+    last_seq: int
+    messages: tuple[MessageRow, ...]
+    """Of `epoch`, all of them."""
+    receipts: tuple[ReceiptRow, ...]
+    journal: tuple[JournalRow, ...]
+    items: tuple[ItemRow, ...] = ()
+    """Of its suspension."""
+    queue: str = "default"
+    priority: int = 0
+    phase: Phase = "loop"
+    version: int = 1
+    revision: int = 0
+    epoch: int = 0
+    mid_step: bool = False
+    tokens: int = 0
+    cost_micros: int | None = 0
+    model_step: int = 0
+    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
+    concurrency_key: str | None = None
+    created_at_ms: int | None = None
+    """Unix time in milliseconds; None: now."""
+    parked: str | None = None
+    is_due: bool = False
+    """There is something to do, and the sweep may look at once. A run that is parked or has ended is not due."""
+    input_digest: str = ""
+    budget: Budget | None = None
+    """Makes the scope row `run:<rid>`, whose key stands in the body's scopes."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunQuery:
     """All given filters must hold. Order: newest `status_at` first; `cursor` continues after the last row of a page."""
 
@@ -454,6 +495,18 @@ class RunStore(Protocol):
         ...
 
     async def list_runs(self, query: RunQuery) -> RunPage: ...
+
+    async def insert_run(self, run: WholeRun) -> Created:
+        """Write a run as it is, or nothing where its run id is taken, in whatever scope. It has seen all its inputs."""
+        ...
+
+    async def prune(self, *, older_ms: int, status: Sequence[RunStatus], scope: str | None, limit: int) -> int:
+        """One batch: runs that ended with one of `status` at least `older_ms` ago are gone with all their rows; how many.
+
+        A swarm goes with all its tasks, and only if they have ended; a task never goes alone. Runs that are suspended, parked
+        or alive, or have work after their end, stay, and so does what others share: budget scopes and what counts there.
+        """
+        ...
 
     async def cost_by_tag(self, scope: str | None, key: str) -> tuple[TagCost, ...]: ...
 

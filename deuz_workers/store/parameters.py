@@ -10,7 +10,7 @@ from zlib import crc32
 from deuz_workers.core.change import Change
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.errors import SwarmDefinitionError
-from deuz_workers.ports.store import NewRun, NewSwarm, When
+from deuz_workers.ports.store import NewRun, NewSwarm, When, WholeRun
 
 SHARDS = 256
 """A run and its tree carry the shard of their scope for life, so that a later split of the database cuts no commit."""
@@ -143,6 +143,49 @@ def create_parameters(run: NewRun, swarm: NewSwarm | None, ring_in_ms: int) -> d
         "budget_micros": [new.budget.usd_micros for new in runs if new.budget is not None],
         **_graph(swarm),
         "ring_in_ms": ring_in_ms,
+    }
+
+
+def insert_parameters(run: WholeRun) -> dict[str, object]:
+    budget = run.budget
+    return {
+        **{
+            name: getattr(run, name)
+            for name in ("rid", "scope", "run_id", "kind", "agent", "body", "status", "last_seq", "queue", "priority", "phase")
+        },
+        **{
+            name: getattr(run, name)
+            for name in ("version", "revision", "epoch", "mid_step", "tokens", "cost_micros", "model_step", "created_at_ms")
+        },
+        "parked": run.parked,
+        "is_due": run.is_due,
+        "slot_key": run.concurrency_key,
+        "digest": run.input_digest,
+        "shard": shard_of(run.scope),
+        "message_seq": [row.seq for row in run.messages],
+        "message_body": [row.body for row in run.messages],
+        "receipt_step": [row.step for row in run.receipts],
+        "receipt_call": [row.call_id for row in run.receipts],
+        "receipt_seq": [row.seq for row in run.receipts],
+        "receipt_stage": [row.stage for row in run.receipts],
+        "receipt_body": [row.body for row in run.receipts],
+        "journal_seq": [row.seq for row in run.journal],
+        "journal_body": [row.body for row in run.journal],
+        "journal_at_ms": [row.at_ms or None for row in run.journal],
+        "item_id": [item.item_id for item in run.items],
+        "item_kind": [item.kind for item in run.items],
+        "item_body": [item.body for item in run.items],
+        "item_digest": [item.digest for item in run.items],
+        "item_answer": [item.answer for item in run.items],
+        "item_votes": [item.votes for item in run.items],
+        "item_expires_in_ms": [item.expires_in_ms for item in run.items],
+        "item_remind_in_ms": [item.remind_in_ms for item in run.items],
+        "item_escalate_in_ms": [item.escalate_in_ms for item in run.items],
+        "tag_key": list(run.tags),
+        "tag_value": list(run.tags.values()),
+        "budget_key": None if budget is None else run_scope_key(run.rid),
+        "budget_tokens": None if budget is None else budget.tokens,
+        "budget_micros": None if budget is None else budget.usd_micros,
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome
+from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome, RunStatus
 from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, StoreError, StoreRefusedError, StoreUnavailableError
@@ -33,6 +33,7 @@ from deuz_workers.ports.store import (
     TagCost,
     TaskResult,
     UncleanEnd,
+    WholeRun,
 )
 from deuz_workers.store.cursor import read_cursor, write_cursor
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Row
@@ -42,6 +43,7 @@ from deuz_workers.store.parameters import (
     commit_operation,
     commit_parameters,
     create_parameters,
+    insert_parameters,
 )
 from deuz_workers.store.rows import (
     applied_of,
@@ -299,6 +301,22 @@ class SqlStore(RunStore):
         page = rows[: query.limit]
         more = len(rows) > len(page) > 0
         return RunPage(tuple(map(head_of, page)), write_cursor(page[-1]["status_at_us"], page[-1]["rid"]) if more else None)
+
+    async def insert_run(self, run: WholeRun) -> Created:
+        params = insert_parameters(run)
+        while True:
+            [made] = await self._fetch("insert_run", params)
+            if made["created"]:
+                return Created(True, run.rid, run.scope, run.run_id, True, run.status)
+            for found in await self._fetch("find_run", {"scope": run.scope, "run_id": run.run_id, "idem_key": None}):
+                # Our own row: an earlier try was applied and its answer got lost.
+                mine = found["rid"] == run.rid
+                same = found["input_digest"] == run.input_digest
+                return Created(mine, found["rid"], found["scope"], found["run_id"], same, found["status"])
+
+    async def prune(self, *, older_ms: int, status: Sequence[RunStatus], scope: str | None, limit: int) -> int:
+        asked = {"older_ms": older_ms, "status": list(status), "scope": scope, "limit": limit}
+        return (await self._fetch("prune", asked))[0]["runs"]
 
     async def cost_by_tag(self, scope: str | None, key: str) -> tuple[TagCost, ...]:
         rows = await self._fetch("cost_by_tag", {"scope": scope, "tag_key": key})

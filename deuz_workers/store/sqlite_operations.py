@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from deuz_workers.store import sqlite_ledger, sqlite_notes, sqlite_runs, sqlite_slots, sqlite_swarms, sqlite_sweep
+from deuz_workers.store import (
+    sqlite_ledger,
+    sqlite_lifecycle,
+    sqlite_notes,
+    sqlite_runs,
+    sqlite_slots,
+    sqlite_swarms,
+    sqlite_sweep,
+)
 from deuz_workers.store.sqlite_commit import commit
 from deuz_workers.store.sqlite_connection import Begin, Body
 from deuz_workers.store.sqlite_transaction import Transaction, Values
@@ -86,6 +94,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_swarms.fill_slots, sqlite_swarms.settle_swarm),
         **_writes(sqlite_slots.take_slot, sqlite_slots.fill_key, sqlite_slots.set_slots),
         **_writes(sqlite_runs.create),
+        **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.insert_run, touches_many=True),
         **_writes(sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, touches_many=True),
         "commit_plain": Operation(commit, "begin immediate"),
         "commit_reserve": Operation(commit, "begin immediate"),

@@ -21,6 +21,7 @@ from deuz_workers.testing.store_conformance_commits import CommitConformance
 from deuz_workers.testing.store_conformance_feeding import FeedingConformance
 from deuz_workers.testing.store_conformance_inputs import InputConformance
 from deuz_workers.testing.store_conformance_ledger import LedgerConformance
+from deuz_workers.testing.store_conformance_lifecycle import LifecycleConformance
 from deuz_workers.testing.store_conformance_listing import ListingConformance
 from deuz_workers.testing.store_conformance_runs import RunConformance
 from deuz_workers.testing.store_conformance_schedule import ScheduleConformance
@@ -39,5 +40,6 @@ class StoreConformance(
     CascadeConformance,
     LedgerConformance,
     ListingConformance,
+    LifecycleConformance,
 ):
     """Every operation of `RunStore` and every claim of atomicity; needs a fixture named `store`."""

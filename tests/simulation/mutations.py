@@ -209,8 +209,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the start of a model call counts as progress",
         EVOLVE,
-        '    draft.journal("model.called", step=step, attempt=call.attempt)\n',
-        '    draft.progress = True\n    draft.journal("model.called", step=step, attempt=call.attempt)\n',
+        '    draft.journal("model.called", step=step, attempt=call.attempt, **begins)\n',
+        '    draft.progress = True\n    draft.journal("model.called", step=step, attempt=call.attempt, **begins)\n',
         "tests/core/test_evolve.py",
     ),
     _mutant(

@@ -1,0 +1,118 @@
+-- The end of rows, and rows that come from elsewhere: prune, insert.
+
+-- name: prune
+-- Ended runs of their own and whole swarms whose tasks have all ended, oldest change of status first. The heads are locked, which
+-- reads them again, so one that was taken up again meanwhile stays; one that somebody is writing is left to a later batch. Rows
+-- of budget scopes that others share stay while they count there: not folded, or unknown.
+with
+-- include: clock
+chosen as materialized (
+    select h.rid
+    from run_head h, clock c
+    where h.swarm_rid is null and h.parked is null and h.due_at is null
+      and h.status = any (%(status)s::text[]) and h.status in ('completed', 'stopped', 'failed')
+      and h.status_at < c.now - %(older_ms)s::float8 * interval '1 millisecond'
+      and (%(scope)s::text is null or h.scope = %(scope)s::text)
+      and not exists (select 1 from swarm_task t join run_head r on r.rid = t.run_rid
+                      where t.swarm_rid = h.rid and r.status not in ('completed', 'stopped', 'failed'))
+    order by h.status_at, h.rid
+    limit %(limit)s::bigint
+    for update of h skip locked
+),
+doomed as materialized (
+    select rid, 'run:' || replace(rid::text, '-', '') as scope_key from chosen
+    union all
+    select t.run_rid, 'run:' || replace(t.run_rid::text, '-', '')
+    from chosen c join swarm_task t on t.swarm_rid = c.rid
+),
+messages as (delete from message x using doomed d where x.rid = d.rid),
+receipts as (delete from receipt x using doomed d where x.rid = d.rid),
+events as (delete from journal x using doomed d where x.rid = d.rid),
+notes as (delete from inbox x using doomed d where x.rid = d.rid),
+items as (delete from pending_item x using doomed d where x.rid = d.rid),
+ends as (delete from unclean_end x using doomed d where x.rid = d.rid),
+tags as (delete from run_tag x using doomed d where x.rid = d.rid),
+own_scopes as (delete from budget_scope x using doomed d where x.key = d.scope_key),
+settlements as (
+    delete from settlement x using doomed d
+    where x.rid = d.rid
+      and ((x.folded and x.outcome <> 'unknown') or x.scope_key in (select scope_key from doomed))
+),
+reservations as (
+    delete from reservation x using doomed d
+    where x.rid = d.rid
+      and (x.scope_key in (select scope_key from doomed)
+           or exists (select 1 from settlement t
+                      where t.rid = x.rid and t.request_id = x.request_id and t.scope_key = x.scope_key
+                        and t.folded and t.outcome <> 'unknown'))
+),
+edges as (delete from swarm_edge x using chosen c where x.swarm_rid = c.rid),
+tasks as (delete from swarm_task x using chosen c where x.swarm_rid = c.rid),
+swarms as (delete from swarm x using chosen c where x.rid = c.rid),
+heads as (delete from run_head x using doomed d where x.rid = d.rid)
+select (select count(*) from chosen)::integer as runs;
+
+-- name: insert_run
+-- A whole run under a name of its own, or nothing where the name is taken. It has seen all its inputs; its items, if it has any,
+-- belong to a suspension named by its revision.
+with
+-- include: clock
+head as (
+    insert into run_head (
+        rid, scope, run_id, kind, agent, queue, priority, shard, input_digest, created_at, revision, version, status, phase, epoch,
+        last_seq, journal_seq, suspension, mid_step, tokens, cost_micros, model_step, body, status_at, due_at, sweep_at, parked,
+        open_items, slot_key)
+    select %(rid)s::uuid, %(scope)s::text, %(run_id)s::text, %(kind)s::text, %(agent)s::text, %(queue)s::text,
+           %(priority)s::smallint, %(shard)s::smallint, %(digest)s::text,
+           coalesce(to_timestamp(%(created_at_ms)s::float8 / 1000), c.now), %(revision)s::bigint, %(version)s::smallint,
+           %(status)s::text, %(phase)s::text, %(epoch)s::integer, %(last_seq)s::integer,
+           coalesce((select max(seq) from unnest(%(journal_seq)s::bigint[]) as j(seq)), 0),
+           case when cardinality(%(item_id)s::text[]) > 0 then %(revision)s::bigint else 0 end, %(mid_step)s::boolean,
+           %(tokens)s::bigint, %(cost_micros)s::bigint, %(model_step)s::integer, %(body)s::text, c.now,
+           case when %(is_due)s::boolean then c.now end, case when %(is_due)s::boolean then c.now end, %(parked)s::text,
+           (select count(*) from unnest(%(item_answer)s::text[]) as i(answer) where i.answer is null), %(slot_key)s::text
+    from clock c
+    on conflict do nothing
+    returning rid
+),
+messages as (
+    insert into message (rid, epoch, seq, body)
+    select h.rid, %(epoch)s::integer, m.seq, m.body
+    from head h, unnest(%(message_seq)s::integer[], %(message_body)s::text[]) as m(seq, body)
+),
+receipts as (
+    insert into receipt (rid, step, call_id, seq, stage, body)
+    select h.rid, r.step, r.call_id, r.seq, r.stage, r.body
+    from head h,
+         unnest(%(receipt_step)s::integer[], %(receipt_call)s::text[], %(receipt_seq)s::integer[], %(receipt_stage)s::text[],
+                %(receipt_body)s::text[]) as r(step, call_id, seq, stage, body)
+),
+events as (
+    insert into journal (rid, seq, body, at)
+    select h.rid, j.seq, j.body, coalesce(to_timestamp(j.at_ms::float8 / 1000), c.now)
+    from head h, clock c,
+         unnest(%(journal_seq)s::bigint[], %(journal_body)s::text[], %(journal_at_ms)s::bigint[]) as j(seq, body, at_ms)
+),
+items as (
+    insert into pending_item (rid, suspension, item_id, kind, body, digest, expires_at, answer, answered_at, votes, remind_at,
+                              escalate_at)
+    select h.rid, %(revision)s::bigint, i.item_id, i.kind, i.body, i.digest, c.now + i.expires_in_ms * interval '1 millisecond',
+           i.answer, case when i.answer is not null then c.now end, i.votes, c.now + i.remind_in_ms * interval '1 millisecond',
+           c.now + i.escalate_in_ms * interval '1 millisecond'
+    from head h, clock c,
+         unnest(%(item_id)s::text[], %(item_kind)s::text[], %(item_body)s::text[], %(item_digest)s::text[],
+                %(item_expires_in_ms)s::float8[], %(item_answer)s::text[], %(item_votes)s::text[],
+                %(item_remind_in_ms)s::float8[], %(item_escalate_in_ms)s::float8[])
+         as i(item_id, kind, body, digest, expires_in_ms, answer, votes, remind_in_ms, escalate_in_ms)
+),
+tags as (
+    insert into run_tag (rid, key, value)
+    select h.rid, t.key, t.value from head h, unnest(%(tag_key)s::text[], %(tag_value)s::text[]) as t(key, value)
+),
+budgets as (
+    insert into budget_scope (key, limit_tokens, limit_micros)
+    select %(budget_key)s::text, %(budget_tokens)s::bigint, %(budget_micros)s::bigint
+    from head where %(budget_key)s::text is not null
+    on conflict do nothing
+)
+select exists (select 1 from head) as created;

@@ -1,0 +1,70 @@
+-- The end of rows, and rows that come from elsewhere: prune, insert.
+
+-- name: prune_chosen
+-- Ended runs of their own and whole swarms whose tasks have all ended, oldest change of status first.
+select h.rid from run_head h
+where h.swarm_rid is null and h.parked is null and h.due_at_ms is null
+  and h.status in (select value from json_each(:status)) and h.status in ('completed', 'stopped', 'failed')
+  and h.status_at_ms < :now_ms - :older_ms
+  and (:scope is null or h.scope = :scope)
+  and not exists (select 1 from swarm_task t join run_head r on r.rid = t.run_rid
+                  where t.swarm_rid = h.rid and r.status not in ('completed', 'stopped', 'failed'))
+order by h.status_at_ms, h.rid
+limit :limit
+
+-- name: prune_tasks
+select run_rid as rid from swarm_task where swarm_rid = :rid
+
+-- name: prune_message
+delete from message where rid = :rid
+
+-- name: prune_receipt
+delete from receipt where rid = :rid
+
+-- name: prune_journal
+delete from journal where rid = :rid
+
+-- name: prune_inbox
+delete from inbox where rid = :rid
+
+-- name: prune_item
+delete from pending_item where rid = :rid
+
+-- name: prune_unclean_end
+delete from unclean_end where rid = :rid
+
+-- name: prune_tag
+delete from run_tag where rid = :rid
+
+-- name: prune_budget
+delete from budget_scope where key = :scope_key
+
+-- name: prune_reservation
+-- Of scopes that others share, those stay that count there: holds that nobody can settle.
+delete from reservation
+where rid = :rid and (status in ('settled', 'released') or scope_key in (select value from json_each(:scope_keys)))
+
+-- name: prune_swarm_edge
+delete from swarm_edge where swarm_rid = :rid
+
+-- name: prune_swarm_task
+delete from swarm_task where swarm_rid = :rid
+
+-- name: prune_swarm
+delete from swarm where rid = :rid
+
+-- name: prune_head
+delete from run_head where rid = :rid
+
+-- name: insert_head
+-- It has seen all its inputs; its items, if it has any, belong to a suspension named by its revision.
+insert into run_head (rid, scope, run_id, kind, agent, queue, priority, shard, revision, version, status, phase, epoch, last_seq,
+                      journal_seq, mid_step, suspension, due_at_ms, sweep_at_ms, open_items, parked, tokens, cost_micros, model_step,
+                      created_at_ms, status_at_ms, input_digest, body, begun, slot_key)
+values (:rid, :scope, :run_id, :kind, :agent, :queue, :priority, :shard, :revision, :version, :status, :phase, :epoch, :last_seq,
+        :newest_journal_seq, :mid_step, :suspension, case when :is_due then :now_ms end, case when :is_due then :now_ms end,
+        :open_items, :parked, :tokens, :cost_micros, :model_step, coalesce(:created_at_ms, :now_ms), :now_ms, :digest, :body,
+        :status <> 'queued', :slot_key)
+
+-- name: insert_journal
+insert into journal (rid, seq, at_ms, body) values (:rid, :seq, coalesce(:at_ms, :now_ms), :body)
