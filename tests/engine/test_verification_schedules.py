@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deuz_workers.core.change import Change, Outcome
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.run import Run
+from deuz_workers.errors import RevisionConflictError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.store import Known, Loaded
 from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
 from deuz_workers.providers.mock import MockModel
-from deuz_workers.testing.simulation import Simulation
+from deuz_workers.testing.lying_leases import LyingLeases
+from deuz_workers.testing.simulation import SCOPE, Process, Simulation
 from deuz_workers.tools.output import Output
 from tests.outcome import outcome_of
 
@@ -117,3 +122,49 @@ def test_one_death_at_every_single_point() -> None:
         inside = simulation.places[point].startswith(("before verify", "after verify"))
         assert run.envelope.checkpoint.verify_attempts >= 2 + inside, simulation.places[point]
         assert run.envelope.checkpoint.verify_attempts <= 3
+
+
+async def test_of_two_executors_before_one_verification_one_asks_the_verifier() -> None:
+    """A process died in the verifier, and two others were granted the run: both stand before the commit that counts the next
+    attempt. The verifier is asked once more, one executor has a conflict."""
+    bench = Bench((), Limits())
+    output = Output({"type": "object", "required": ["kind"]}, validate=lambda value: value)
+    made = AgentDefinition("a", MockModel.function(bench.answer), output=output, verify=bench.verify)
+    simulation = Simulation({"a": made}, leases=LyingLeases())
+    await simulation.enqueue("a", "r")
+    await simulation.step_until_death("r", "before verify 1")
+    store = simulation.store
+    dead = await store.load(SCOPE, "r")
+    assert dead is not None
+    load, commit = store.load, store.commit
+    loaded, counting = asyncio.Barrier(2), asyncio.Barrier(2)
+
+    async def load_together(scope: str, run_id: str, known: Known | None = None) -> Loaded | None:
+        found = await load(scope, run_id, known)
+        await loaded.wait()
+        return found
+
+    async def commit_together(change: Change) -> Outcome:
+        if change.expected == dead.head.revision:
+            await counting.wait()
+        return await commit(change)
+
+    store.load, store.commit = load_together, commit_together
+    async with asyncio.timeout(30):
+        reports = await asyncio.gather(*(Process(simulation).engine.step(SCOPE, "r", alone=True) for _ in range(2)))
+    store.load = load
+    [loser] = [report for report in reports if report.end == "over"]
+    assert isinstance(loser.error, RevisionConflictError)
+    run = await simulation.load("r")
+    assert (run.envelope.status, run.envelope.checkpoint.verify_attempts) == ("completed", 2)
+    assert [attempt for _, attempt in bench.asked] == [2]
+
+
+@pytest.mark.parametrize("typed", [True, False])
+async def test_a_verified_answer_costs_one_commit_more(typed: bool) -> None:
+    """Reservation, reply, attempt, verdict with the end; a text is saved together with its first attempt."""
+    bench = Bench((), Limits(), typed)
+    run, simulation = await bench.play(frozenset())
+    assert run.envelope.status == "completed"
+    commits = [place for place in simulation.places if place.startswith("before commit")]
+    assert len(commits) == run.envelope.revision == (4 if typed else 3)
