@@ -19,7 +19,8 @@ from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.run import read_run
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ForkRefusedError, RunExistsError
-from deuz_workers.ports.store import JournalRow, Loaded, RunStore, WholeRun
+from deuz_workers.ports.store import Loaded, RunStore
+from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
 JOURNAL_PAGE = 1_000
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from deuz_workers.core.codec import decode
-from deuz_workers.ports.store import JournalRow
+from deuz_workers.ports.whole_run import JournalRow
 
 
 @dataclass(frozen=True, slots=True)

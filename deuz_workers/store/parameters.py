@@ -10,7 +10,8 @@ from zlib import crc32
 from deuz_workers.core.change import Change
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.errors import SwarmDefinitionError
-from deuz_workers.ports.store import NewRun, NewSwarm, When, WholeRun
+from deuz_workers.ports.store import NewRun, NewSwarm, When
+from deuz_workers.ports.whole_run import WholeRun
 
 SHARDS = 256
 """A run and its tree carry the shard of their scope for life, so that a later split of the database cuts no commit."""

@@ -17,7 +17,6 @@ from deuz_workers.ports.store import (
     Answered,
     Cascade,
     Created,
-    JournalRow,
     KeyCounters,
     Known,
     Loaded,
@@ -33,8 +32,8 @@ from deuz_workers.ports.store import (
     TagCost,
     TaskResult,
     UncleanEnd,
-    WholeRun,
 )
+from deuz_workers.ports.whole_run import JournalRow, WholeRun
 from deuz_workers.store.cursor import read_cursor, write_cursor
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Row
 from deuz_workers.store.migrations import check_version

@@ -9,7 +9,8 @@ from typing import Any
 from deuz_workers.core.change import FINAL, Head, MessageRow, ReceiptRow, Reserve, RunStatus, Settle
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.usage import Budget
-from deuz_workers.ports.store import JournalRow, RunStore, WholeRun
+from deuz_workers.ports.store import RunStore
+from deuz_workers.ports.whole_run import JournalRow, WholeRun
 from deuz_workers.testing.store_conformance_bench import ODD_TEXT, Bench, item, message, new_rid, receipt
 
 ALL: tuple[RunStatus, ...] = ("completed", "stopped", "failed")
