@@ -161,6 +161,7 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
             draft.append(*event.messages)
         draft.journal("run.message", count=len(event.messages))
     for word in accepted(event.words, draft.receipts, draft.settled_calls):
+        draft.move(input_checked=False)  # the run had stopped for it, so what follows is a leg of its own
         if word.again:
             draft.retry_verdicts = {**draft.retry_verdicts, word.call_id: word.verdict}
         elif word.is_error:

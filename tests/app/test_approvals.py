@@ -235,7 +235,7 @@ async def test_a_verdict_does_not_live_in_what_the_application_made(world: World
     assert (result.status, seen) == ("completed", ["second"])
 
 
-@pytest.mark.spec("APR-002")
+@pytest.mark.spec("APR-001", "APR-002")
 @pytest.mark.parametrize("gate", ["always", "predicate", "raises"])
 async def test_a_gated_call_is_asked_for_before_it_runs(world: World, gate: str) -> None:
     """By a flag, by a predicate on the converted arguments, and where the predicate raises: suspended, and nothing ran."""

@@ -20,7 +20,7 @@ from deuz_workers.tools import threads
 from tests.app.world import Effects, World
 
 
-@pytest.mark.spec("PTH-001")
+@pytest.mark.spec("GRD-003", "PTH-001")
 async def test_a_call_passes_its_stages_in_order(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Policy, guardrail, approval, admission with the receipt, execution, outcome and its guardrail, checkpoint; no stage of a
     call whose reply was cut off."""

@@ -164,6 +164,41 @@ async def test_the_input_of_a_failed_run_is_looked_at_again_when_it_is_taken_up(
         assert (result.status, result.output) == ("completed", "done")
 
 
+@pytest.mark.spec("GRD-002", "GRD-012")
+@pytest.mark.parametrize("newer", [passes, no])
+@pytest.mark.parametrize("word", ["retry_tool_call_ids", "reconciled_tool_results"])
+async def test_the_input_is_looked_at_again_behind_a_stop_for_reconciliation(world: World, newer: Any, word: str) -> None:
+    """A leg of its own too: once the interrupted call is settled, and before the next model call."""
+    asked: list[int] = []
+    dies = [True]
+
+    def made(rail: Any) -> Agent:
+        @tool
+        async def pay() -> str:
+            if dies:
+                raise ProcessDied
+            return "paid"
+
+        def look(value: str, context: GuardContext) -> Any:
+            asked.append(len(context.messages))
+            return rail(value, context)
+
+        model = MockModel([calls(call("pay").with_id("c")), "done"])
+        return Agent("x", model=model, tools=[pay], guardrails=Guardrails(on_input=look))
+
+    with pytest.raises(ProcessDied):
+        await run_agent(made(passes), "go", store=world.store, run_id="r")
+    dies.clear()
+    second = made(newer)
+    given: dict[str, Any] = {word: ["c"] if word.startswith("retry") else {"c": "paid"}}
+    result = await resume_agent(second, "r", store=world.store, **given)
+    assert (asked, result_of_call(result).text) == ([1, 3], "paid")
+    if newer is no:
+        assert (result.status, result.reason, model_of(second).requests) == ("stopped", "guardrail:input", ())
+    else:
+        assert (result.status, len(model_of(second).requests)) == ("completed", 1)
+
+
 @pytest.mark.spec("GRD-001", "GRD-003", "GRD-010")
 async def test_a_blocked_call_is_answered_and_the_run_goes_on(world: World) -> None:
     """Nothing runs, nobody is asked to approve, and the model reads who blocked it and why."""

@@ -66,7 +66,7 @@ async def test_what_a_policy_forbids_is_not_offered(memory: World) -> None:
     assert [spec.name for spec in shop.model.requests[0].tools] == ["read"]
 
 
-@pytest.mark.spec("PTH-005")
+@pytest.mark.spec("APR-001", "PTH-005")
 @pytest.mark.parametrize("gate", ["flag", "policy", "approver"])
 async def test_each_of_the_three_gates_holds_the_call(memory: World, gate: str) -> None:
     """The tool's own flag, the list of the policy, and an inline approver: nothing began when the gate was asked."""
@@ -86,7 +86,7 @@ async def test_each_of_the_three_gates_holds_the_call(memory: World, gate: str) 
         assert (result.status, seen) == ("completed", [True])
         return
     [asked] = result.pending_approvals
-    assert await memory.receipts("r") == {}
+    assert (result.status, await memory.receipts("r")) == ("suspended", {})
     assert (await memory.process(agent).aio.resume_embedded("r", approvals={asked.approval_id: True})).status == "completed"
     assert shop.done.done == {"pay": 1}
 

@@ -11,6 +11,7 @@ import pytest
 from deuz_workers.app.handle import Handle
 from deuz_workers.app.loop_thread import LOOP
 from tests.faults.gated_agents import application
+from tests.faults.test_doorbells import waiting
 from tests.workers.pool import Pool, wait_until
 
 pytestmark = pytest.mark.processes
@@ -38,10 +39,13 @@ def test_a_child_killed_in_the_middle_of_a_tool_is_taken_over(pool: Pool) -> Non
     assert handle.result(30).status == "completed"
 
 
-@pytest.mark.spec("FR-07")
+@pytest.mark.spec("FR-07", "REC-014")
 @pytest.mark.parametrize("kind", ["threads", "prefork", "solo"])
-def test_an_effect_that_nobody_knows_of_is_left_to_a_person(pool: Pool, kind: str) -> None:
-    """A tool that must not run twice is not repeated after its worker died: the run waits and names the call."""
+def test_an_effect_that_nobody_knows_of_is_left_to_a_person(pool: Pool, redis_url: str, kind: str) -> None:
+    """A tool that must not run twice is not repeated after its worker died: the run waits and names the call.
+
+    No worker comes back to it: nothing waits in the queue, and many sweeps later its rows are as they were.
+    """
     worker = pool.start(kind)
     handle = pool.app.enqueue("holder", "gate")
     pool.wait_for_lines("hold")
@@ -51,6 +55,13 @@ def test_an_effect_that_nobody_knows_of_is_left_to_a_person(pool: Pool, kind: st
     result = handle.result(30)
     assert (result.status, result.reason) == ("stopped", "tool-reconciliation-required")
     assert len(result.unknown_effects) == 1
+    parked = LOOP.run(pool.app.store.load("default", handle.run_id))
+    assert pool.app.enqueue("worker", "12 turns").result(30).status == "completed"
+    wait_until(lambda: waiting(redis_url) == 0, "the queue is empty")
+    time.sleep(2 * pool.settings.sweep_interval_ms / 1000)
+    assert waiting(redis_url) == 0
+    assert LOOP.run(pool.app.store.load("default", handle.run_id)) == parked
+    assert pool.workers[-1].log.read_text().count(f"run_parked run={handle.run_id}") == 1
     assert len(pool.lines("hold")) == 1
 
 
