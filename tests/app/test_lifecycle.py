@@ -96,6 +96,7 @@ async def test_what_is_no_end_is_not_pruned(memory: World, wrong: dict[str, Any]
         await memory.process().aio.prune(timedelta(seconds=-1))
 
 
+@pytest.mark.spec("FR-05")
 @pytest.mark.parametrize("turn", [1, 2, 3])
 async def test_a_fork_goes_on_behind_a_turn(world: World, turn: int) -> None:
     """Under an id of its own; nothing up to there is executed or asked for again, everything behind it is; the first run is

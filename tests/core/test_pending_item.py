@@ -85,7 +85,6 @@ def test_an_id_names_one_call_while_the_run_used_it_once() -> None:
     assert not names_one_call(replace(once, envelope=replace(once.envelope, checkpoint=counted)), "c1")
 
 
-@pytest.mark.spec("APR-008")
 def test_requests_are_counted_in_the_record_so_a_shorter_history_does_not_help() -> None:
     """Two turns asked under one id; with the first turn cut away and the record read anew, the id still names no one call."""
     run = asked(asked(queued()))
