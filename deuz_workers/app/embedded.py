@@ -24,12 +24,14 @@ from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.failure import place_of
+from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import read_run
 from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell, binding_changed
 from deuz_workers.errors import (
+    AgentRunLeaseError,
     CodecError,
     DeuzError,
     ExecutionPolicyError,
@@ -53,7 +55,7 @@ log = logging.getLogger(__name__)
 IN_PROCESS_QUEUE = "in-process"
 """Runs that are driven by the process that started them; no worker takes from it unless told to."""
 
-REFUSALS = (StoreError, LeaseStoreUnavailableError, CodecError, ExecutionPolicyError)
+REFUSALS = (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError, CodecError, ExecutionPolicyError)
 """What a store, a lease provider or a stored record has to say; mistakes of the caller's are raised instead."""
 
 EMBEDDED_STEP_TURNS = 16
@@ -160,6 +162,8 @@ async def resume_embedded(
                 return replace(result, warnings=(*result.warnings, *warnings))
             _check_binding(app, loaded)
             if settles:
+                if answers.words.any and loaded.head.parked is None:
+                    await _wait_for_holder(app, scope, run_id)
                 await answers.hand_in(app.store, loaded, await _signing(app))
             result = await _driven(app, driving, scope, run_id, agent)
             return replace(result, warnings=(*result.warnings, *warnings))
@@ -192,6 +196,20 @@ async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[A
         raise RevisionConflictError(f"somebody else took run {head.run_id!r} up; look at its handle", run_id=head.run_id)
     await answers.hand_in_effects(app.store, loaded, await _signing(app))
     return None
+
+
+async def _wait_for_holder(app: Deuz, scope: str, run_id: str) -> None:
+    """Nobody has the run's lease: what is said about its calls is about calls that nobody executes any more.
+
+    A dead executor's lapses within its time; of a living one, raises `AgentRunLeaseError`, and nothing was written.
+    """
+    until_ms = app.clock.monotonic_ms() + app.settings.engine.lease_ttl_ms
+    while (peek := await app.leases.peek(run_lease_key(scope, run_id))).ms_left is not None:
+        left_ms = until_ms - app.clock.monotonic_ms()
+        if left_ms <= 0:
+            text = f"run {run_id!r} is being executed elsewhere; wait for its handle before saying what became of its calls"
+            raise AgentRunLeaseError(text, run_id=run_id)
+        await app.clock.sleep_ms(min(peek.ms_left + 1, left_ms))
 
 
 def _check_binding(app: Deuz, loaded: Loaded) -> None:

@@ -37,6 +37,8 @@ class Calls:
     contexts: Contexts
     may_begin: Callable[[], bool]
     """Asked before further calls begin; it vouches for the time that they take."""
+    left_some: bool = False
+    """Some calls of the batch have not begun."""
     _waiting: deque[PlannedCall] = field(default_factory=deque[PlannedCall])
     _alone: asyncio.Lock | None = None
     """Around every commit of a batch of which some wait: one that begins a call may be refused, alone."""
@@ -44,8 +46,8 @@ class Calls:
     async def run(self, running: tuple[PlannedCall, ...]) -> tuple[Event, ...]:
         """Run them side by side, `tool_concurrency` at a time, and save every outcome but the last, which is returned.
 
-        Calls that have not begun stay so when a cancel came, the time of the run is over or the lease is not confirmed. Raises
-        `StepOver` when the lease was lost: whatever the tools did is for the next holder to find out.
+        Calls that have not begun stay so when a cancel came, the worker drains, the time of the run is over or the lease is not
+        confirmed. Raises `StepOver` when the lease was lost: whatever the tools did is for the next holder to find out.
         """
         most = self.committer.run.envelope.limits.tool_concurrency
         self._waiting = deque(running[most:])
@@ -90,6 +92,7 @@ class Calls:
             else:
                 return begun
         self._waiting.clear()
+        self.left_some = True
         return []
 
     async def _save(self, *events: Event) -> None:

@@ -48,10 +48,14 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
 
     def may_begin() -> bool:
         leg.hold_for(longest, label)
-        return leg.hold.may_start and not leg.stop.is_cancelled and leg.ending_by_time(leg.committer.run) is None
+        goes_on = leg.hold.may_start and not leg.stop.is_cancelled and not leg.stop.is_draining
+        return goes_on and leg.ending_by_time(leg.committer.run) is None
 
     calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts, may_begin)
     leg.carry(*await calls.run(gated.running))
+    if calls.left_some and leg.stop.is_draining:
+        await leg.commit()
+        return "drained"
     return None
 
 

@@ -399,3 +399,36 @@ async def test_a_word_is_about_one_execution(memory: World) -> None:
     await handle.reconcile({second.effect_id: "was paid"})
     assert (await bank.resume()).status == "completed"
     assert bank.done.done == {"ann": 2}
+
+
+async def test_nothing_is_said_about_a_call_that_is_being_executed(memory: World) -> None:
+    """A living executor has the run: the words are refused before they are written, and its outcome counts."""
+    began, may_end = asyncio.Event(), asyncio.Event()
+    leases = memory_leases()
+
+    @tool
+    async def pay() -> str:
+        began.set()
+        await may_end.wait()
+        return "paid"
+
+    def process() -> Deuz:
+        agent = Agent("payer", model=MockModel([calls(call("pay").with_id("c")), "done"]), tools=[pay])
+        settings = Settings(
+            database_url=memory.url, redis_url=None, broker_url=None, leases_url="memory://", lease_ttl_ms=1_000
+        )
+        app = Deuz([agent], settings=settings, store=memory.store, leases=leases)
+        memory.opened.append(app)
+        return app
+
+    living = asyncio.ensure_future(process().aio.run_embedded("payer", "go", run_id="r"))
+    await began.wait()
+    before = await memory.loaded("r")
+    for words in ({"retry_tool_call_ids": ["c"]}, {"reconciled_tool_results": {"c": "was paid"}}):
+        refused = await process().aio.resume_embedded("r", **words)  # type: ignore[arg-type]
+        assert (refused.status, (refused.error or {})["code"]) == ("failed", "lease_held")
+    after = await memory.loaded("r")
+    assert (after.head.revision, after.head.wake_seq, after.notes) == (before.head.revision, before.head.wake_seq, ())
+    may_end.set()
+    assert (await living).status == "completed"
+    assert (await memory.receipts("r"))[1, "c"].value == "paid"

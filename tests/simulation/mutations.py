@@ -243,7 +243,7 @@ MUTANTS: tuple[Mutant, ...] = (
         RECONCILIATION,
         "    return () if left_open else tuple(fitting.values())\n",
         "    return tuple(fitting.values())\n",
-        "tests/app/test_reconciliation.py",
+        "tests/core/test_reconciliation.py",
     ),
     _mutant(
         "a word counts for whatever execution of its call",
