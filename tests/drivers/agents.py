@@ -1,0 +1,237 @@
+"""The application that every driver executes: models that answer by their request, tools that leave traces by run.
+
+Nothing here is remembered in a process, since the next turn of a run may be another one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from deuz_workers import (
+    Agent,
+    Approval,
+    Block,
+    Deuz,
+    GuardContext,
+    Guardrails,
+    Limits,
+    MockModel,
+    Rejected,
+    Rewrite,
+    Settings,
+    StepInfo,
+    StepPlan,
+    ToolContext,
+    Verified,
+    VerifyContext,
+    client_tool,
+    reducer,
+    tokens_above,
+    tool,
+)
+from deuz_workers.errors import ModelRateLimitedError, ModelRequestError
+from deuz_workers.ports.leases import LeaseProvider
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.store import RunStore
+from deuz_workers.providers.script import Entry, attempts, call, calls, hangs
+from tests.workers.agents import TRACES, trace
+
+
+class Invoice(BaseModel):
+    number: str
+    due: int
+
+
+GOOD = '{"number": "A7", "due": 3}'
+
+
+def is_open(name: str) -> bool:
+    """The gate of that name was opened."""
+    return (Path(os.environ[TRACES]) / f"{name}.go").exists()
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------------
+
+
+@tool
+async def note(context: ToolContext, text: str) -> str:
+    """Not to be repeated; on the loop."""
+    trace(context.run_id, f"note {text}")
+    return f"noted {text}"
+
+
+@tool(replay="idempotent")
+def look(context: ToolContext, text: str) -> str:
+    """May be repeated; in a thread."""
+    trace(context.run_id, f"look {text}")
+    return f"saw {text}"
+
+
+@tool
+def stumble(context: ToolContext) -> str:
+    """Fails."""
+    trace(context.run_id, "stumble")
+    raise ValueError("no ground")
+
+
+@tool(needs_approval=True)
+async def pay(context: ToolContext, to: str, amount: int = 1) -> str:
+    """Waits for a person."""
+    trace(context.run_id, f"pay {to} {amount}")
+    return f"paid {amount} to {to}"
+
+
+@tool(needs_approval=Approval(people=("ann", "bob", "cid"), needed=2))
+async def sign(context: ToolContext, what: str) -> str:
+    """Waits for two of three people."""
+    trace(context.run_id, f"sign {what}")
+    return f"signed {what}"
+
+
+@tool(needs_approval=Approval(expires_in_ms=200))
+async def rush(context: ToolContext) -> str:
+    """Waits for a person, and not for long."""
+    trace(context.run_id, "rush")
+    return "rushed"
+
+
+@tool
+async def hold(context: ToolContext, text: str) -> str:
+    """Not to be repeated, and in the middle until its gate is open."""
+    trace(context.run_id, f"hold {text}")
+    while not is_open(context.run_id):  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(0.01)
+    return f"held {text}"
+
+
+@tool(replay="idempotent")
+async def hold_again(context: ToolContext, text: str) -> str:
+    """The same, and may be repeated."""
+    trace(context.run_id, f"hold {text}")
+    while not is_open(context.run_id):  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(0.01)
+    return f"held {text}"
+
+
+@tool
+def enter(context: ToolContext, room: str) -> str:
+    """Says when it came and went."""
+    trace(room, f"in {context.run_id}")
+    time.sleep(0.02)
+    trace(room, f"out {context.run_id}")
+    return "left"
+
+
+ask = client_tool("ask", "Asks the user.", {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]})
+
+# -- hooks -----------------------------------------------------------------------------------------------------------------
+
+
+def tidy(text: str, context: GuardContext) -> Rewrite:
+    return Rewrite(text.strip().lower())
+
+
+def refuse(text: str, context: GuardContext) -> Block:
+    return Block("not here")
+
+
+def keep_secrets(arguments: Mapping[str, Any], context: GuardContext) -> Block | None:
+    return Block("secret") if arguments["text"] == "secret" else None
+
+
+def shorten(text: str, context: GuardContext) -> Rewrite:
+    return Rewrite(text[:5])
+
+
+def one_look(info: StepInfo) -> StepPlan:
+    return StepPlan(active_tools=["look"] if info.step == 1 else [], tool_choice="required" if info.step == 1 else "none")
+
+
+def certify(output: Any, context: VerifyContext) -> Verified | Rejected:
+    return Verified() if output.due == 3 else Rejected("due in three days")
+
+
+# -- models ----------------------------------------------------------------------------------------------------------------
+
+
+def offered(request: ModelRequest) -> Entry:
+    """Calls what it is offered, once, and says what that was."""
+    if request.tools:
+        return calls(call(request.tools[0].name, text="it"))
+    return f"{request.tool_choice} {len(request.messages)}"
+
+
+def outage(request: ModelRequest) -> Entry:
+    """Away until the gate that the prompt names is open."""
+    return "back" if is_open(request.messages[0].text) else ModelRateLimitedError("come back later")
+
+
+def room(request: ModelRequest) -> Entry:
+    """Enters the room that the prompt names, twice."""
+    turn = sum(message.role == "assistant" for message in request.messages)
+    return calls(call("enter", room=request.messages[0].text)) if turn < 2 else "done"
+
+
+@reducer
+def merge(results: Mapping[str, object]) -> object:
+    """All results, as pairs."""
+    return sorted(results.items())
+
+
+def scripted(name: str, *script: Entry, **given: Any) -> Agent:
+    return Agent(name, model=MockModel(script), **given)
+
+
+def agents() -> list[Agent]:
+    """Made anew for every application, as a process does."""
+    two = calls(call("note", text="a").with_id("a"), call("look", text="b").with_id("b"))
+    both = calls(call("pay", to="ann").with_id("p"), call("ask", what="name").with_id("q"), call("note", text="c").with_id("n"))
+    tools = [note, look, stumble]
+    return [
+        scripted("talker", "hello"),
+        scripted("worker", two, calls(call("stumble")), calls(call("nobody")), "done", tools=tools),
+        scripted("payer", calls(*(call("pay", to=to).with_id(to) for to in ("ann", "bob"))), "done", tools=[pay]),
+        scripted("signer", calls(call("sign", what="it").with_id("s")), "done", tools=[sign]),
+        scripted("hurried", calls(call("rush").with_id("r")), "done", tools=[rush]),
+        scripted(
+            "asker", calls(call("ask", what="name").with_id("q"), call("ask", what="age").with_id("a")), "done", tools=[ask]
+        ),
+        scripted("mixed", both, "done", tools=[pay, ask, note]),
+        scripted("typed", "no idea", '{"number": "A7"}', GOOD, output_type=Invoice, limits=Limits(max_output_attempts=3)),
+        scripted("mute", "no idea", "no idea", "no idea", output_type=Invoice, limits=Limits(max_output_attempts=2)),
+        scripted("verified", '{"number": "A7", "due": 9}', GOOD, output_type=Invoice, verify=certify),
+        scripted(
+            "guarded",
+            calls(call("note", text="secret").with_id("s"), call("note", text="plain").with_id("p")),
+            "DONE",
+            tools=[note],
+            guardrails=Guardrails(on_input=tidy, on_tool_call=keep_secrets, on_tool_result=shorten, on_output=tidy),
+        ),
+        scripted("shut", "never", guardrails=Guardrails(on_input=refuse)),
+        Agent("planned", model=MockModel.function(offered), tools=[note, look], prepare_step=one_look),
+        scripted("stopped", *(calls(call("look", text="on")) for _ in range(9)), tools=[look], stop_when=tokens_above(40)),
+        scripted("endless", *(calls(call("look", text="on")) for _ in range(9)), tools=[look], limits=Limits(max_steps=3)),
+        scripted("slow", hangs()),
+        scripted("broken", calls(call("look", text="on")), ModelRequestError("no such model"), tools=[look]),
+        scripted("flaky", attempts(ModelRateLimitedError("slow down", retry_after_ms=20), "done")),
+        Agent("away", model=MockModel.function(outage), limits=Limits(max_retries=0)),
+        scripted("holder", calls(call("hold", text="it").with_id("h")), "done", tools=[hold]),
+        scripted("holder-again", calls(call("hold_again", text="it").with_id("h")), "done", tools=[hold_again]),
+        Agent("keyed", model=MockModel.function(room), tools=[enter]),
+        Agent("echo", model=MockModel.function(lambda request: f"saw {request.messages[-1].text}")),
+    ]
+
+
+def application(settings: Settings | None = None, store: RunStore | None = None, leases: LeaseProvider | None = None) -> Deuz:
+    """The application; `settings` None: from the environment."""
+    return Deuz(agents(), reducers=[merge], settings=settings, store=store, leases=leases)
+
+
+app = application()
