@@ -96,6 +96,8 @@ class _Tail:
         self._reads: int | None = None
         """Id of the connection that waits for news."""
         self._is_away = False
+        self._wish_at_s = 0.0
+        """When the wish to read is said again for all channels, by the clock of the loop."""
 
     async def add(self, name: Name, on_parts: OnParts) -> _Reader:
         channel = self._channels.setdefault(name, _Channel(name))
@@ -128,6 +130,7 @@ class _Tail:
         """Read until nobody wants to any more. A server that is away is asked again and again."""
         while self._channels:
             client = self._connect()
+            self._wish_at_s = 0.0
             try:
                 self._reads = int(await client.client_id())
                 while self._channels:
@@ -146,8 +149,12 @@ class _Tail:
                     await client.aclose()
 
     async def _wish(self, client: redis.asyncio.Redis) -> None:
-        """Executors know what is read here, and where reading begins in a stream that is new here."""
-        channels = list(self._channels.values())
+        """Executors know what is read here, once a second and at once for a stream that is new here, whose end is looked up."""
+        now_s = asyncio.get_running_loop().time()
+        is_due = now_s >= self._wish_at_s
+        channels = [channel for channel in self._channels.values() if is_due or channel.cursor is None]
+        if not channels:
+            return
         pipeline = client.pipeline(transaction=False)
         for channel in channels:
             if channel.cursor is None:
@@ -163,6 +170,8 @@ class _Tail:
                 reader.is_connected = True
                 reader.ready.set()
         self._is_away = False
+        if is_due:
+            self._wish_at_s = now_s + BLOCK_MS / 1000
 
     def _deliver(self, channel: _Channel, entries: Sequence[tuple[str, dict[str, str]]]) -> None:
         for entry_id, fields in entries:

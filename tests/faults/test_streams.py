@@ -64,14 +64,16 @@ def of(events: Iterable[StreamEvent], kind: type[Any]) -> list[Any]:
 
 
 @pytest.mark.spec("STR-011")
-def test_the_first_part_comes_from_the_worker_while_it_writes(pool: Pool, client: Deuz) -> None:
+@pytest.mark.parametrize("kind", ["threads", "prefork", "solo"])
+def test_the_first_part_comes_from_the_worker_while_it_writes(pool: Pool, client: Deuz, kind: str) -> None:
     """The reader subscribed before the run was enqueued: it has all of it, from another process, before the answer is saved."""
-    worker = pool.start()
+    worker = pool.start(kind)
     stream = client.stream("talker", "gate")
     events = stream.events
     seen = until_text(events, "first half, ")
-    assert f"of {worker.pid}: " in shown(seen)
-    assert worker.pid != os.getpid()
+    writer = int(shown(seen).removeprefix("of ").partition(":")[0])
+    assert writer in (worker.children if kind == "prefork" else [worker.pid])
+    assert writer != os.getpid()
     assert client.handle(stream.run_id).status() == "running"
     pool.go("gate")
     seen += list(events)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from deuz_workers.core.live import LivePart
+from deuz_workers.core.live import LivePart, encode_parts
 from deuz_workers.embedded import EmbeddedRedis
 from deuz_workers.engine.system_clock import SystemClock
 from deuz_workers.live import redis as over_redis
@@ -119,6 +119,20 @@ async def test_many_runs_are_read_over_one_connection(live: RedisLive, redis_url
         await subscription.close()
     with server(redis_url) as client:
         assert sum("xread" in entry["cmd"] for entry in client.client_list()) == 0
+
+
+async def test_reading_a_lot_says_the_wish_to_read_no_more_often(redis_url: str) -> None:
+    """Once a second, not with every entry: a gateway reads hundreds a second."""
+    reader = Reader()
+    subscription = await RedisTails(redis_url).subscribe("default", "r", reader)
+    with server(redis_url) as client:
+        client.config_resetstat()
+        for n in range(200):
+            [written] = encode_parts([text(n)], max_value_bytes=1_000)
+            client.xadd(STREAM, {"0": written})
+            await reader.until(f"{n} ")
+        assert client.info("commandstats").get("cmdstat_set", {"calls": 0})["calls"] < 50
+    await subscription.close()
 
 
 async def test_what_is_too_large_for_one_entry_comes_in_several(live: RedisLive, redis_url: str) -> None:
