@@ -23,7 +23,7 @@ class CrashingStore:
 
     def __init__(self, inner: RunStore, at: int, *, applied: bool = False, error: Exception | None = None) -> None:
         self._inner = inner
-        self._at = at
+        self.at = at
         self._applied = applied
         self._error = error
         self.commits = 0
@@ -37,7 +37,7 @@ class CrashingStore:
     async def commit(self, change: Change) -> Outcome:
         self._check()
         self.commits += 1
-        if self.commits != self._at:
+        if self.commits != self.at:
             return await self._inner.commit(change)
         if self._applied:
             await self._inner.commit(change)
