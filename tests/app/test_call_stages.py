@@ -198,6 +198,7 @@ async def test_a_run_resolves_only_after_its_slow_tool_returned(memory: World, w
         assert (part.is_error, part.outcome) == (True, "timeout")
 
 
+@pytest.mark.spec("FR-05")
 async def test_a_call_that_ignores_its_limit_is_not_begun_again(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that nothing can end is given up after a while; its call counts as over, and no attempt follows beside it."""
     monkeypatch.setattr(threads.THREADS, "_linger_ms", 50)

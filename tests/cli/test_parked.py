@@ -114,6 +114,8 @@ def test_unknown_effects_are_shown_with_the_way_out(deuz: Deuz, bank: Bank) -> N
     a, b = (effect["effect_id"] for effect in record["unknown_effects"])
     assert f"deuz runs retry r1 --call {a} --call {b}" in shown
     assert f"deuz runs reconcile r1 --call {a} --output JSON --retry {b}" in shown
+    assert [event["type"] for event in record["happened"]][-2:] == ["tool.started", "tool.started"]
+    assert shown.count("tool.started") == 2
     watched = deuz("runs", "watch", "r1")
     assert watched.code == Exit.WAITING
     assert "parked: tool-reconciliation-required" in watched.out
