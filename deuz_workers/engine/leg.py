@@ -84,10 +84,16 @@ class Leg:
         """Vouch for the lease while something runs that may take `limit_ms`, and its outcome is saved."""
         self.hold.extend(limit_ms + MARGIN_MS, label)
 
-    def check_may_start(self) -> None:
-        """Nothing new begins while nobody confirms the lease (decision 5)."""
-        if not self.hold.may_start:
-            raise StepOver("the lease was not confirmed for its whole time")
+    async def check_may_start(self) -> None:
+        """Nothing new begins while nobody confirms the lease (decision 5). Raises `StepOver`.
+
+        The reply of a model call that was under way is offered before, as every outcome of what had begun.
+        """
+        if self.hold.may_start:
+            return
+        if self.committer.stored.is_mid_step:
+            await self.commit()
+        raise StepOver("the lease was not confirmed for its whole time")
 
     def ending_by_time(self, run: Run) -> Finish | None:
         """A run ends when its time is over; a swarm ends when its tasks have, which carry its times themselves."""

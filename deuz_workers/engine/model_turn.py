@@ -23,7 +23,7 @@ from deuz_workers.ports.guard import StepPlan
 
 async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
     assert isinstance(leg.definition, AgentDefinition)
-    leg.check_may_start()
+    await leg.check_may_start()
     plan = StepPlan()
     if asked := asked_before_call(leg.definition):
         prepared = await prepared_call(await leg.guards(leg.definition, asked), leg.run, effect.step)
@@ -59,7 +59,7 @@ async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
 async def check_output(leg: Leg, text: str) -> LoopEnd | None:
     assert isinstance(leg.definition, AgentDefinition)
     assert leg.definition.output is not None
-    leg.check_may_start()
+    await leg.check_may_start()
     hooks = leg.hooks()
     await leg.about_to_ask(hooks.limit_ms, "output")
     judged = await judge(leg.definition.output, text, hooks)

@@ -16,7 +16,7 @@ from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
 
 async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
-    leg.check_may_start()
+    await leg.check_may_start()
     if isinstance(leg.definition, ReducerDefinition):
         await reduce(leg, leg.definition)
         return None

@@ -26,7 +26,7 @@ async def verify(leg: Leg, effect: VerifyCandidate) -> LoopEnd | None:
     agent = leg.definition
     assert isinstance(agent, AgentDefinition)
     assert agent.verify is not None
-    leg.check_may_start()
+    await leg.check_may_start()
     answer = await candidate_of(leg, agent, effect.text)
     if not isinstance(answer, Accepted):
         return await saved(leg, answer)

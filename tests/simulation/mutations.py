@@ -196,8 +196,15 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "new effects begin under a lease that nobody confirms",
         LEG,
-        "        if not self.hold.may_start:\n",
-        "        if False:\n",
+        "        if self.hold.may_start:\n",
+        "        if True:\n",
+        "tests/engine/test_suspected_lease.py",
+    ),
+    _mutant(
+        "the reply of a model is dropped under a suspected lease",
+        LEG,
+        "        if self.committer.stored.is_mid_step:\n            await self.commit()\n",
+        "",
         "tests/engine/test_suspected_lease.py",
     ),
     _mutant(
