@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Accounting, Agent, Amount, Budget, Deuz, MockModel, ModelAuthenticationError, Swarm, Task, tool
+from deuz_workers import (
+    Accounting,
+    Agent,
+    Amount,
+    Budget,
+    Deuz,
+    MockModel,
+    ModelAuthenticationError,
+    StepInfo,
+    StepPlan,
+    Swarm,
+    Task,
+    Usage,
+    tool,
+)
 from deuz_workers.providers.prices import Price
 from deuz_workers.providers.script import Entry, call, calls, reply
 from tests.app.world import World
@@ -91,3 +105,22 @@ async def test_a_task_accounts_for_the_budget_that_it_shares(world: World) -> No
     assert a.accounting == b.accounting
     assert a.accounting.spent.tokens == sum(result.usage.total_tokens for result in (a, b, c))
     assert c.accounting.spent == Amount(c.usage.total_tokens, c.usage.cost_micros)
+
+
+async def test_the_model_that_a_step_chose_is_the_one_that_is_paid(world: World) -> None:
+    """`prepare_step` takes a dearer one for the second turn: its call is reserved and charged at its own price."""
+    dear = MockModel(["never", reply("done", usage=Usage(10, 5))], model="dear")
+    cheap = MockModel([calls(call("look"), usage=Usage(10, 5))])
+
+    def choose(info: StepInfo) -> StepPlan:
+        return StepPlan(model=dear if info.step == 2 else None)
+
+    app = world.process(Agent("x", model=cheap, tools=[look], prepare_step=choose, budget=Budget.of(usd=5)))
+    app.prices = type(app.prices)({cheap.name: Price(1, 2), dear.name: Price(100, 200)})
+    result = await app.aio.run_embedded("x", "go", run_id="r")
+    assert (result.status, len(dear.requests)) == ("completed", 1)
+    assert result.accounting.spent == Amount(30, 10 + 2 * 5 + 100 * 10 + 200 * 5)
+    poor = world.process(Agent("x", model=MockModel([calls(call("look"))]), tools=[look], prepare_step=choose))
+    poor.prices = app.prices
+    refused = await poor.aio.run_embedded("x", "go", budget=Budget.of(usd=0.01))
+    assert (refused.status, (refused.error or {})["code"], len(dear.requests)) == ("failed", "budget_exceeded", 1)
