@@ -250,7 +250,10 @@ class People:
         if self.crowd is not None and world.chance.random() < 0.3:
             await self._find_out_wrongly(run_id, outputs)
         try:
-            await self.handle(run_id).reconcile(outputs, errors=errors, retry=retry)
+            approvals = {
+                call_id: True for call_id in retry if call_id != REDUCE
+            }  # a gated call needs a new one to run once more
+            await self.handle(run_id).reconcile(outputs, errors=errors, retry=retry, approvals=approvals)
         except ConfigurationError as error:
             self._world.complain(f"{run_id} is parked and cannot be reconciled: {error}")
 
