@@ -235,7 +235,9 @@ class Crowd:
         if signer is not None:
             now_ms = self.world.clock.unix_ms()
             old = signer.sign(SCOPE, handle.run_id, waiting.approval_id, now_ms=now_ms - signer.ttl_s * 1_000 - 1_000)
+            others = signer.sign(SCOPE, handle.run_id, forged, now_ms=now_ms)
             found += [
+                ("has another's token", lambda: handle.approve(waiting.approval_id, by="ann", token=others)),
                 ("has no token", lambda: handle.approve(waiting.approval_id, by="ann")),
                 ("has an expired token", lambda: handle.approve(waiting.approval_id, by="ann", token=old)),
                 ("has half a token", lambda: handle.approve(waiting.approval_id, by="ann", token=(waiting.token or "")[:-2])),

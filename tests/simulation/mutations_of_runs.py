@@ -85,6 +85,7 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
         INTAKE,
         "leg.items and all(item.answer is not None",
         "leg.items and any(item.answer is not None",
+        "tests/engine/test_partial_answers.py",
     ),
     mutant(
         "verdicts are forgotten by the next process",
@@ -142,26 +143,28 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
         DOOR,
         "        if await self.access.store.now_ms() >= read.expires_at_s * 1000:\n",
         "        if False:\n",
+        "tests/app/test_resume.py",
     ),
     mutant(
         "no token is needed",
         DOOR,
         "        if signer is None:\n            return\n",
         "        if signer is None or token is None:\n            return\n",
+        "tests/app/test_resume.py",
     ),
     mutant(
         "a token for another request is accepted",
         DOOR,
         "            if named != wanted:\n",
         "            if named == '':\n",
-        "tests/app/test_approvals.py",
+        "tests/app/test_resume.py",
     ),
     mutant(
         "a token is not looked at when its answer is taken up",
         TAKEN,
         '    if signer is None or answer.get("approved") is not True:\n',
         "    if True:\n",
-        "tests/app/test_approvals.py",
+        "tests/app/test_resume.py",
     ),
     mutant(
         "what somebody was shown is not compared with what waits",
