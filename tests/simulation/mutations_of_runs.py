@@ -281,6 +281,7 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
         VERIFICATION,
         "    await leg.commit(VerificationStarted())\n",
         "    leg.carry(VerificationStarted())\n",
+        "tests/app/test_verification.py",
     ),
     mutant(
         "a run that failed for good is taken up again",
