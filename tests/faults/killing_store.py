@@ -1,0 +1,77 @@
+"""A store whose process gets SIGKILL before or after a commit of a named kind, once."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, cast
+
+from deuz_workers.core.change import Change, Outcome
+from deuz_workers.ports.store import RunStore
+
+KINDS = ("admitted", "reply", "receipts", "outcome", "answered", "suspended", "resumed", "asked", "ended")
+"""Of commits: a model call is admitted; its reply is saved without calls; receipts of calls that begin, with the reply or after
+the answers of people; an outcome beside calls that still run; the turn is answered; the run is suspended; its answers are taken
+in; the reply that ends the loop is saved and the final answer asked for; the run has ended."""
+POINTS = tuple(f"{when} {kind}" for kind in KINDS for when in ("before", "after"))
+
+
+def kind_of(change: Change) -> str:
+    """By what the commit writes; the first that fits."""
+    types = {json.loads(body)["type"] for body in change.journal}
+    for kind, found in (
+        ("ended", change.status in ("completed", "stopped", "failed")),
+        ("suspended", bool(change.items)),
+        ("resumed", "run.resumed" in types),
+        ("admitted", "model.called" in types),
+        ("receipts", "tool.started" in types),
+        ("answered", "turn.answered" in types),
+        ("outcome", any(row.stage != "executing" for row in change.receipts)),
+        ("asked", change.phase == "finalizing" and len(change.messages) > int("model.replied" in types)),
+        ("reply", "model.replied" in types),
+    ):
+        if found:
+            return kind
+    return "other"
+
+
+class KillingStore:
+    """Passes everything on to `inner`; `mark` is made when the process is killed, and while it is there nobody is."""
+
+    def __init__(self, inner: RunStore, point: str, mark: Path) -> None:
+        self._inner = inner
+        self._when, _, self._kind = point.partition(" ")
+        self._mark = mark
+
+    @property
+    def as_store(self) -> RunStore:
+        return cast(RunStore, self)
+
+    async def commit(self, change: Change) -> Outcome:
+        meant = kind_of(change) == self._kind
+        if meant and self._when == "before":
+            self._die()
+        outcome = await self._inner.commit(change)
+        if meant and self._when == "after":
+            self._die()
+        return outcome
+
+    def _die(self) -> None:
+        try:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.killpg(0, signal.SIGKILL)
+
+    def __getattr__(self, name: str) -> Any:
+        reached = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(reached):
+            return reached
+
+        async def call(*args: Any, **kwargs: Any) -> object:
+            return await reached(*args, **kwargs)
+
+        return call
