@@ -40,6 +40,7 @@ from deuz_workers.errors import (
     MigrationMissingError,
     ModelAuthenticationError,
     ModelBreakerOpenError,
+    ModelContextOverflowError,
     ModelError,
     ModelRateLimitedError,
     ModelRequestError,
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.policy import ExecutionPolicy
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
+    from deuz_workers.ports.compaction import CompactionPolicy
     from deuz_workers.ports.context import RunContext, RunFacts
     from deuz_workers.ports.definition import ReducerContext, ToolCallRequest
     from deuz_workers.ports.guard import (
@@ -155,6 +157,7 @@ __all__ = [
     "ChatCompletionsModel",
     "CheckpointVersionError",
     "CodecError",
+    "CompactionPolicy",
     "ConfigurationError",
     "DeadlinePassed",
     "Deuz",
@@ -181,6 +184,7 @@ __all__ = [
     "MockModel",
     "ModelAuthenticationError",
     "ModelBreakerOpenError",
+    "ModelContextOverflowError",
     "ModelError",
     "ModelRateLimitedError",
     "ModelRequestError",
@@ -304,6 +308,7 @@ _HOMES = {
     "core.policy": ("ExecutionPolicy",),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
+    "ports.compaction": ("CompactionPolicy",),
     "ports.context": ("RunContext", "RunFacts"),
     "ports.definition": ("ReducerContext", "ToolCallRequest"),
     "ports.guard": (

@@ -316,6 +316,12 @@ class ModelRequestError(ModelError):
     billed = "no"
 
 
+class ModelContextOverflowError(ModelRequestError):
+    """The request is longer than what the model takes; compact the history."""
+
+    code = "model_context_overflow"
+
+
 class ModelResponseError(ModelError):
     """The reply of the model provider does not follow its protocol."""
 

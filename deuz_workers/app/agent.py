@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
+from deuz_workers.app.compaction import check_compaction
 from deuz_workers.app.names import check_id, check_name
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall
 from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrails, PrepareStep, StopWhen
@@ -58,6 +60,7 @@ class Agent:
         approve_tool_call: ApproveToolCall | None = None,
         verify: Verify | None = None,
         policy: ExecutionPolicy = NO_POLICY,
+        compaction: Literal["auto"] | CompactionPolicy | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -83,7 +86,8 @@ class Agent:
                 one run; asked in every process that works on it. It may be a coroutine function. Never stored.
             verify: takes the output and a `VerifyContext`, returns `Verified`, `Rejected(feedback)` or `Inconclusive`; nothing
                 completes without its word. It must be idempotent, since it is asked again after a crash.
-
+            compaction: keeps the history within the window of the model, which the model object or the policy says; 'auto' is
+                `CompactionPolicy()`. None: only a history that a provider refused is shortened, once.
             policy: what every run of the agent may do. A run keeps what it began with and only ever gets narrower, so a wider
                 policy in a later release reaches new runs alone.
 
@@ -93,9 +97,10 @@ class Agent:
         self.queue = check_name(f"agent {name!r}: the queue", queue)
         self.concurrency_key = None if concurrency_key is None else check_id("a concurrency key", concurrency_key)
         self.budget = _budget(name, budget)
+        made = _model(name, model)
         self.definition = AgentDefinition(
             name=name,
-            model=_model(name, model),
+            model=made,
             instructions=_text(name, "instructions", instructions),
             tools=_tools(name, tools),
             limits=_limits(name, limits),
@@ -112,6 +117,7 @@ class Agent:
             approve_tool_call=_function(name, "approve_tool_call", approve_tool_call),
             verify=_function(name, "verify", verify),
             policy=check_policy(f"agent {name!r}", policy) or NO_POLICY,
+            compaction=None if compaction is None else check_compaction(name, compaction, made),
         )
 
     @property

@@ -89,11 +89,11 @@ def _new_run(
     rid = access.ids.rid()
     run_id = wanted.run_id or str(rid)
     scopes = () if budget is None else (run_scope_key(rid),)
-    history = (*tuple(run.history)[: place.last_seq + 1], *said)
+    history = (*tuple(run.transcript)[: place.last_seq + 1], *said)
     begins = AgentRunEnvelope(rid, head.scope, run_id, "agent", head.agent, scopes=scopes)
     envelope = forked(run.envelope, turn, history, begins)
     given = message_rows([message_to_record(message) for message in said])
-    kept = tuple(row for row in loaded.messages if row.seq <= place.last_seq)
+    kept = tuple(row for row in loaded.messages if 0 <= row.seq <= place.last_seq)
     first = len(kept)
     asked = {"fork": [head.run_id, turn], "prompt": [message_to_record(message) for message in said]}
     return WholeRun(

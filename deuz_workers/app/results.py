@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar, cast
 
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
@@ -63,7 +63,7 @@ class AgentResult(Generic[T]):
     scope: str
     agent: str
     messages: tuple[Message, ...]
-    """The whole history, instructions apart."""
+    """The history as a model is sent it, instructions apart."""
     usage: Usage
     steps: int
     """Turns whose model call was started."""
@@ -83,6 +83,8 @@ class AgentResult(Generic[T]):
     warnings: tuple[ResultWarning, ...] = ()
     accounting: Accounting = NO_ACCOUNTING
     """Totals of the budget that the run spends from, whoever else does; without one, of its own calls."""
+    transcript: tuple[Message, ...] = field(default=(), repr=False)
+    """The messages as they were said; `messages` leaves out what compaction made room of."""
 
     @property
     def output(self) -> T:
@@ -139,6 +141,7 @@ def result_of(
         scope=head.scope,
         agent=head.agent,
         messages=tuple(run.history),
+        transcript=tuple(run.transcript),
         usage=envelope.usage,
         steps=envelope.checkpoint.step,
         value=value,

@@ -15,6 +15,7 @@ from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.forking import journal_of
 from deuz_workers.core.change import FINAL, ItemRow, MessageRow, ReceiptRow
 from deuz_workers.core.codec import decode, digest, encode
+from deuz_workers.core.compaction import Compaction
 from deuz_workers.core.envelope import READABLE_VERSIONS, decode_body
 from deuz_workers.core.messages import message_from_record
 from deuz_workers.core.names import run_scope_key
@@ -69,6 +70,10 @@ async def export_run(access: Access, scope: str, run_id: str) -> str:
         head.created_at_ms,
         head.parked,
         budget=_left(await store.balance(run_scope_key(head.rid))),
+        compactions=head.compactions,
+        folded_from=head.folded_from,
+        folded_to=head.folded_to,
+        folded_step=head.folded_step,
     )
     record = _record_of(run)
     stamp = {"format": FORMAT, "format_version": FORMAT_VERSION, "checksum": f"sha256:{digest(record)}"}
@@ -147,7 +152,10 @@ def _checked(text: str) -> WholeRun:
             raise RunFileError(f"the run has record version {run.version}; upgrade deuz_workers")
         decode_body(run.body)
         for row in run.messages:
-            message_from_record(decode(row.body))
+            if row.seq >= 0:
+                message_from_record(decode(row.body))
+            else:
+                Compaction.from_record(-row.seq, decode(row.body))
         fold_receipts(run.receipts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CodecError) as error:
         raise RunFileError(f"the file is no exported run of this build ({type(error).__name__})") from None

@@ -44,7 +44,7 @@ class Head:
     status: RunStatus
     phase: Phase
     epoch: int
-    """Of the history; a compaction starts the next one."""
+    """Of the history; one that a hook rewrote starts the next."""
     last_seq: int
     """Sequence number of the newest message of this epoch, -1 when there is none."""
     journal_seq: int
@@ -81,6 +81,13 @@ class Head:
     """Concurrency key: so many runs of the scope that name it run at a time as it has slots."""
     slot: Literal["waiting", "held"] | None = None
     """Of that key."""
+    compactions: int = 0
+    """Of this epoch of the history; the newest one's record is the message row at this place below zero."""
+    folded_from: int = 0
+    folded_to: int = 0
+    """Message rows from here to before there are not needed to go on."""
+    folded_step: int = 0
+    """Receipts of turns below this one are not needed to go on."""
 
     @property
     def has_work(self) -> bool:
@@ -124,6 +131,7 @@ class Bell:
 @dataclass(frozen=True, slots=True)
 class MessageRow:
     seq: int
+    """Below zero: the record of a compaction, see `core.compaction`."""
     body: str
 
 
@@ -264,6 +272,11 @@ class Change:
     """A reply or an outcome was recorded: `attempts` goes back to 0."""
     starts: bool = False
     """A model call or a tool begins when this is saved."""
+    compactions: int = 0
+    """This and the next three: of the head after this commit."""
+    folded_from: int = 0
+    folded_to: int = 0
+    folded_step: int = 0
 
     @property
     def yields(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from deuz_workers.core.change import ItemRow, Reserve, RunStatus, Settle
+from deuz_workers.core.compaction import NO_COMPACTION, Compaction, reshaped
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, ToolUsePart
@@ -24,6 +25,11 @@ class Draft:
         self._messages: tuple[Message, ...] = ()
         self._rewritten: tuple[Message, ...] | None = None
         """The history before `_messages`, if it is another than the run came with."""
+        self._shown: History | None = None
+        """The history after a compaction, with the first `_shown_messages` of `_messages`."""
+        self._shown_messages = 0
+        self.compaction = run.compaction
+        self._compacts = run.unsaved.compacts
         self._journal: tuple[Mapping[str, object], ...] = run.unsaved.journal
         self.status: RunStatus = run.envelope.status
         self.receipts: Mapping[str, Receipt] = run.receipts
@@ -65,8 +71,9 @@ class Draft:
     @property
     def open_calls(self) -> tuple[ToolUsePart, ...]:
         """Calls of the newest message, if it is a reply."""
-        known = self._run.history if self._rewritten is None else self._rewritten
-        newest = self._messages[-1] if self._messages else known[-1] if len(known) else None
+        known = self._known
+        added = self._messages[self._shown_messages :]
+        newest = added[-1] if added else known[-1] if len(known) else None
         return newest.tool_uses if newest is not None and newest.role == "assistant" else ()
 
     @property
@@ -88,6 +95,26 @@ class Draft:
     def rewrite(self, messages: tuple[Message, ...]) -> None:
         """Another history; it is written whole, in an epoch of its own."""
         self._rewritten, self._messages = messages, ()
+        self._shown, self._shown_messages = None, 0
+        self.compaction, self._compacts = NO_COMPACTION, False
+
+    def compact(self, compaction: Compaction) -> None:
+        """Leave more out of the history; the messages stay as they are."""
+        history = self.history
+        self._shown = History(reshaped(history, self.compaction, compaction))
+        self._shown_messages = len(self._messages)
+        self.compaction, self._compacts = compaction, True
+
+    @property
+    def history(self) -> History:
+        """As it is now."""
+        return self._known.append(*self._messages[self._shown_messages :])
+
+    @property
+    def _known(self) -> History:
+        if self._shown is not None:
+            return self._shown
+        return self._run.history if self._rewritten is None else History(self._rewritten)
 
     def journal(self, kind: str, **detail: object) -> None:
         """Details that are None are left out."""
@@ -116,6 +143,7 @@ class Draft:
         )
         unsaved = Unsaved(
             messages=(run.unsaved.messages if self._rewritten is None else self._rewritten) + self._messages,
+            compacts=self._compacts,
             receipts=self.unsaved_receipts,
             journal=self._journal,
             items=self.items,
@@ -127,7 +155,7 @@ class Draft:
         )
         return Run(
             envelope,
-            (run.history if self._rewritten is None else History(self._rewritten)).append(*self._messages),
+            self.history,
             self.receipts,
             self.retry_verdicts,
             run.judged_idempotent,
@@ -135,4 +163,5 @@ class Draft:
             self.due_in_ms,
             unsaved,
             self.projected,
+            self.compaction,
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import cast
+from typing import Literal, cast
 from uuid import UUID
 
 from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
 from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.estimate import FIRST_CALIBRATION
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
@@ -38,16 +39,33 @@ class OpenCall:
     attempt: int
     tokens: int
     cost_micros: int | None
+    input_tokens: int = 0
+    """Estimate of the request alone, which what the provider counts is compared with; 0: it is not."""
+    purpose: Literal["turn", "summary"] = "turn"
 
     def to_record(self) -> dict[str, object]:
-        return {"request_id": self.request_id, "attempt": self.attempt, "tokens": self.tokens, "cost_micros": self.cost_micros}
+        record: dict[str, object] = {"request_id": self.request_id, "attempt": self.attempt, "tokens": self.tokens}
+        record["cost_micros"] = self.cost_micros
+        if self.input_tokens:
+            record["input_tokens"] = self.input_tokens
+        if self.purpose != "turn":
+            record["purpose"] = self.purpose
+        return record
 
     @staticmethod
     def from_record(record: Mapping[str, object]) -> OpenCall:
         cost = record["cost_micros"]
         return OpenCall(
-            str(record["request_id"]), _int(record["attempt"]), _int(record["tokens"]), None if cost is None else _int(cost)
+            str(record["request_id"]),
+            _int(record["attempt"]),
+            _int(record["tokens"]),
+            None if cost is None else _int(cost),
+            _int(record.get("input_tokens", 0)),
+            "summary" if record.get("purpose") == "summary" else "turn",
         )
+
+
+Overflow = Literal["none", "refused", "retried"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,11 @@ class LoopCheckpoint:
     """How often the verifier was about to be asked, over all candidates."""
     verifying: bool = False
     """The verifier may have been asked about the newest reply, and no verdict is saved."""
+    summaries: int = 0
+    """Calls for a summary that were started, which their request ids are made of."""
+    overflow: Overflow = "none"
+    """`refused`: the provider took the request of this turn for too long; `retried`: a shorter one was sent, and no other will
+    be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +132,8 @@ class AgentRunEnvelope:
     """What these may have cost; None: a price among them is not known."""
     settled_cost_micros: int | None = 0
     """Of calls whose usage was reported. Other than the cost of `usage`, it stays known beside a call without usage."""
+    calibration: int = FIRST_CALIBRATION
+    """Thousandths by which estimates of this run's requests are multiplied, as the newest counted one tells (CMP-010)."""
     scopes: tuple[str, ...] = ()
     """Budget scopes that every model call reserves in, deepest first."""
     binding: Mapping[str, object] | None = None
@@ -168,6 +193,10 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
     for name in ("input_checked", "cut_off", "new_turn", "taken_up", "verifying"):
         if getattr(envelope.checkpoint, name):
             checkpoint[name] = True
+    if envelope.checkpoint.summaries:
+        checkpoint["summaries"] = envelope.checkpoint.summaries
+    if envelope.checkpoint.overflow != "none":
+        checkpoint["overflow"] = envelope.checkpoint.overflow
     record: dict[str, object] = {
         "kind": KIND,
         "checkpoint": checkpoint,
@@ -179,6 +208,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["unknown_cost_micros"] = envelope.unknown_cost_micros
     if envelope.settled_cost_micros != envelope.usage.cost_micros:
         record["settled_cost_micros"] = envelope.settled_cost_micros
+    if envelope.calibration != FIRST_CALIBRATION:
+        record["calibration"] = envelope.calibration
     if envelope.scopes:
         record["scopes"] = list(envelope.scopes)
     if envelope.binding is not None:
@@ -256,12 +287,15 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
                 checkpoint.get("taken_up") is True,
                 _int(checkpoint.get("verify_attempts", 0)),
                 checkpoint.get("verifying") is True,
+                _int(checkpoint.get("summaries", 0)),
+                cast(Overflow, checkpoint.get("overflow", "none")),
             ),
             limits=Limits.from_record(cast(Mapping[str, object], record["limits"])),
             usage=usage,
             unknown_tokens=unknown_tokens,
             unknown_cost_micros=_cost(record.get("unknown_cost_micros", None if unknown_tokens else 0)),
             settled_cost_micros=_cost(record.get("settled_cost_micros", usage.cost_micros)),
+            calibration=_int(record.get("calibration", FIRST_CALIBRATION)),
             scopes=tuple(cast("list[str]", record.get("scopes", []))),
             binding=cast("Mapping[str, object] | None", record.get("binding")),
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),

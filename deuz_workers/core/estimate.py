@@ -21,6 +21,12 @@ TOOL_TOKENS = 16
 """What a provider adds around the description of one tool."""
 
 
+FIRST_CALIBRATION = 1_000
+"""Thousandths, while no provider has counted anything of a run."""
+LEAST_CALIBRATION, MOST_CALIBRATION = 250, 4_000
+"""Thousandths. Between 12 bytes to a token and less than one lies every vocabulary and every script in use."""
+
+
 class DescribedTool(Protocol):
     @property
     def name(self) -> str: ...
@@ -53,3 +59,13 @@ def usage_bound(size_bytes: int, max_output_tokens: int | None) -> Usage:
     """
     output_tokens = DEFAULT_OUTPUT_TOKENS if max_output_tokens is None else max_output_tokens
     return Usage(input_tokens=-(-size_bytes // BYTES_PER_TOKEN), output_tokens=output_tokens, cost_micros=None)
+
+
+def calibrated_tokens(size_bytes: int, calibration: int) -> int:
+    """How many tokens text of that length likely is; `calibration` in thousandths, see `calibration_of`."""
+    return -(-size_bytes // BYTES_PER_TOKEN) * calibration // 1_000
+
+
+def calibration_of(estimated: int, counted: int) -> int:
+    """Thousandths: what a provider counted for a request of `estimated` tokens by `usage_bound`, within reason."""
+    return min(max(counted * 1_000 // max(estimated, 1), LEAST_CALIBRATION), MOST_CALIBRATION)

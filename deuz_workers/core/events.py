@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from deuz_workers.core.change import ItemRow
+from deuz_workers.core.compaction import Compaction
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import FinishReason, Message
@@ -159,6 +160,42 @@ class ModelCallAbandoned:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryPruned:
+    """A layer of the history makes room; the tokens are estimates of a whole request before and after."""
+
+    layer: Literal["tool-results", "reasoning"]
+    compaction: Compaction
+    before_tokens: int
+    after_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryStarted:
+    """The reservation of the call for a summary is part of the same commit; the request leaves after it."""
+
+    call: OpenCall
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySummarized:
+    """The call for a summary replied, and its text stands for older messages."""
+
+    compaction: Compaction
+    usage: Usage | None
+    """None: the provider did not say; the reservation stays as unknown."""
+    before_tokens: int
+    after_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOverflowed:
+    """The provider refused the request of the turn as too long: the history is compacted and sent once more (CMP-005)."""
+
+    error: Mapping[str, object]
+    billed: Literal["no", "unknown"] = "no"
+
+
+@dataclass(frozen=True, slots=True)
 class CallStarted:
     """The effect may begin once this is committed."""
 
@@ -289,6 +326,10 @@ Event = (
     | ModelReplied
     | ModelCallFailed
     | ModelCallAbandoned
+    | HistoryPruned
+    | SummaryStarted
+    | HistorySummarized
+    | ContextOverflowed
     | CallStarted
     | CallRejected
     | CallExecuted

@@ -3,9 +3,9 @@
 Events of the journal, which readers of a run see: `run.bound`, `run.policy_narrowed`, `run.cancelling`, `run.message`,
 `run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`,
 `verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `guardrail`, `warning`,
-`turn.answered`, `run.rewritten`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`, `call.denied`,
-`run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and reasons of guardrails; never
-prompts, arguments, results.
+`turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`,
+`call.denied`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and reasons of
+guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
-from deuz_workers.core.accounting import added
 from deuz_workers.core.candidate import ask_for_repair
-from deuz_workers.core.change import Reserve, Settle, Stage
+from deuz_workers.core.change import Stage
 from deuz_workers.core.draft import Draft
 from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.estimate import calibration_of
 from deuz_workers.core.events import (
     Bound,
     CallCompleted,
@@ -28,10 +27,13 @@ from deuz_workers.core.events import (
     CallRejected,
     CallStarted,
     CallUnprojectable,
+    ContextOverflowed,
     Event,
     Finished,
     GuardrailFired,
+    HistoryPruned,
     HistoryRewritten,
+    HistorySummarized,
     InputChecked,
     InputsGiven,
     ModelCallAbandoned,
@@ -44,6 +46,7 @@ from deuz_workers.core.events import (
     PolicyNarrowed,
     Reopened,
     Resumed,
+    SummaryStarted,
     Suspended,
     TurnAnswered,
     VerificationEnded,
@@ -53,13 +56,13 @@ from deuz_workers.core.events import (
 )
 from deuz_workers.core.failure import bounded
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
+from deuz_workers.core.open_call import abandon_call, add_usage, close_call, fold_summary, open_call, purpose_of, start_summary
 from deuz_workers.core.outcomes import NO_TOOL_ERRORS, CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.reconciliation import accepted
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
-from deuz_workers.core.usage import Usage
 from deuz_workers.core.verification import end_verification, leave_verification, start_verification
 
 
@@ -124,8 +127,19 @@ def _fold(draft: Draft, event: Event) -> None:
             _fold_reply(draft, event)
         case ModelCallFailed():
             _fold_model_failure(draft, event)
+        case HistoryPruned(layer, compaction):
+            draft.compact(compaction)
+            draft.journal("history.compacted", layer=layer, before_tokens=event.before_tokens, after_tokens=event.after_tokens)
+        case SummaryStarted(call):
+            start_summary(draft, call)
+        case HistorySummarized():
+            fold_summary(draft, event)
+        case ContextOverflowed(error, billed):
+            close_call(draft, "released" if billed == "no" else "unknown")
+            draft.move(overflow="refused")
+            draft.journal("model.failed", step=draft.step, error=error.get("code"), retry_in_ms=0)
         case ModelCallAbandoned():
-            _abandon_call(draft)
+            abandon_call(draft)
         case CallStarted() | CallRejected() | CallExecuted() | CallFailed() | CallCompleted() | CallUnprojectable():
             _fold_call(draft, event)
         case TurnAnswered():
@@ -172,7 +186,7 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
 
 def _start_model_call(draft: Draft, call: OpenCall) -> None:
     if draft.point("open_call") is not None:
-        _abandon_call(draft)
+        abandon_call(draft)
     leave_verification(draft)
     step = draft.point("step")
     if not draft.point("attempts") or draft.point("new_turn"):
@@ -181,21 +195,22 @@ def _start_model_call(draft: Draft, call: OpenCall) -> None:
         draft.projected = frozenset()
         if draft.value("phase") == "finalizing":
             draft.move(output_attempts=draft.point("output_attempts") + 1)
-    draft.move(step=step, attempts=draft.point("attempts") + 1, open_call=call, new_turn=False)
-    draft.starts = True
-    scopes = draft.envelope.scopes
-    if scopes:
-        draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
-    begins = draft.place if step == call.attempt == 1 else {}
-    draft.journal("model.called", step=step, attempt=call.attempt, **begins)
+        if draft.point("overflow") == "retried":
+            draft.move(overflow="none")
+    if draft.point("overflow") == "refused":
+        draft.move(overflow="retried")
+    draft.move(step=step, attempts=draft.point("attempts") + 1, new_turn=False)
+    open_call(draft, call, **(draft.place if step == call.attempt == 1 else {}))
 
 
 def _fold_reply(draft: Draft, event: ModelReplied) -> None:
     used = event.usage
-    _close_call(draft, "unknown" if used is None else "settled", used)
-    draft.move(attempts=0, retries=0, reruns=0, cut_off=event.finish_reason == "length")
-    usage: Usage = draft.value("usage")
-    draft.change(usage=usage + used if used is not None else replace(usage, cost_micros=None), retry=None)
+    call: OpenCall | None = draft.point("open_call")
+    if used is not None and used.input_tokens and call is not None and call.input_tokens:
+        draft.change(calibration=calibration_of(call.input_tokens, used.input_tokens))
+    close_call(draft, "unknown" if used is None else "settled", used)
+    draft.move(attempts=0, retries=0, reruns=0, cut_off=event.finish_reason == "length", overflow="none")
+    add_usage(draft, used)
     draft.progress = True
     draft.append(identify_calls(event.message, draft.step))
     calls = len(event.message.tool_uses)
@@ -243,9 +258,11 @@ def _answer_undispatched(draft: Draft, finish_reason: str) -> None:
 
 
 def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
-    _close_call(draft, "released" if event.billed == "no" else "unknown")
+    purpose = purpose_of(draft.point("open_call"))
+    close_call(draft, "released" if event.billed == "no" else "unknown")
     retry = None if event.kind is None else {**event.error, "kind": event.kind}
-    draft.journal("model.failed", step=draft.step, error=event.error.get("code"), retry_in_ms=event.retry_in_ms)
+    error = event.error.get("code")
+    draft.journal("model.failed", step=draft.step, error=error, retry_in_ms=event.retry_in_ms, purpose=purpose)
     if event.retry_in_ms is None:
         _fold(draft, Finished("failed", error=event.error, retry=retry))
         return
@@ -256,32 +273,6 @@ def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
     else:
         draft.move(retries=draft.point("retries") + 1)
     draft.due_in_ms = event.retry_in_ms
-
-
-def _abandon_call(draft: Draft) -> None:
-    _close_call(draft, "unknown")
-    draft.journal("model.abandoned", step=draft.step)
-
-
-def _close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"], used: Usage | None = None) -> None:
-    """The open model call has ended; its reservation, if it has one, is settled in the same commit."""
-    call: OpenCall | None = draft.point("open_call")
-    if call is None:
-        return
-    draft.move(open_call=None)
-    if outcome == "unknown":
-        draft.change(unknown_tokens=draft.value("unknown_tokens") + call.tokens)
-        draft.change(unknown_cost_micros=added(draft.value("unknown_cost_micros"), call.cost_micros))
-    elif outcome == "settled" and used is not None:
-        draft.change(settled_cost_micros=added(draft.value("settled_cost_micros"), used.cost_micros))
-    scopes = draft.envelope.scopes
-    if not scopes:
-        return
-    if outcome == "settled" and used is not None:
-        settle = Settle(call.request_id, scopes, "settled", used.total_tokens, used.cost_micros)
-    else:
-        settle = Settle(call.request_id, scopes, outcome)
-    draft.settle = (*draft.settle, settle)
 
 
 CallEvent = CallStarted | CallRejected | CallExecuted | CallFailed | CallCompleted | CallUnprojectable
@@ -430,7 +421,7 @@ def _resume(draft: Draft, event: Resumed) -> None:
 
 def _finish(draft: Draft, event: Finished) -> None:
     if draft.point("open_call") is not None:
-        _abandon_call(draft)
+        abandon_call(draft)
     draft.move(verifying=False)
     draft.change(
         reason=event.reason,

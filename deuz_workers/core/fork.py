@@ -38,7 +38,7 @@ def places_of(journal: Iterable[str]) -> Mapping[int, Place]:
 def place_of(envelope: AgentRunEnvelope, journal: Iterable[str], turn: int) -> Place:
     """Where `turn` ended in the history that the run has now.
 
-    Raises `ForkRefusedError` where no such turn was answered, or a compaction or rewrite has replaced its history.
+    Raises `ForkRefusedError` where no such turn was answered, or a rewrite has replaced its history.
     """
     if turn == 0 and envelope.checkpoint.step == 0:
         return Place(envelope.epoch, envelope.last_seq)
@@ -46,7 +46,7 @@ def place_of(envelope: AgentRunEnvelope, journal: Iterable[str], turn: int) -> P
     place = places.get(turn)
     if place is None or place.epoch != envelope.epoch:
         known = [str(number) for number, there in sorted(places.items()) if there.epoch == envelope.epoch]
-        why = "is not an answered turn" if place is None else "lies before a compaction or rewrite of the history"
+        why = "is not an answered turn" if place is None else "lies before a rewrite of the history"
         raise ForkRefusedError(
             f"turn {turn} {why} of run {envelope.run_id!r}; it can be forked from {', '.join(known) or 'none'}",
             run_id=envelope.run_id,

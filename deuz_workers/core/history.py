@@ -17,12 +17,13 @@ IMAGE_BYTES = 4_500
 
 
 class History(Sequence[Message]):
-    __slots__ = ("_length", "_shared", "_size_bytes")
+    __slots__ = ("_length", "_open", "_shared", "_size_bytes")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._shared = list(messages)
         self._length = len(self._shared)
         self._size_bytes = sum(map(message_bytes, self._shared))
+        self._open = _open_after(NONE_OPEN, self._shared)
 
     def append(self, *messages: Message) -> History:
         """A history with `messages` at its end; this one stays as it is."""
@@ -30,13 +31,19 @@ class History(Sequence[Message]):
             return self
         shared = self._shared if len(self._shared) == self._length else self._shared[: self._length]
         shared.extend(messages)
-        return self._of(shared, self._length + len(messages), self._size_bytes + sum(map(message_bytes, messages)))
+        size_bytes = self._size_bytes + sum(map(message_bytes, messages))
+        return self._of(shared, self._length + len(messages), size_bytes, _open_after(self._open, messages))
 
     @classmethod
-    def _of(cls, shared: list[Message], length: int, size_bytes: int) -> History:
+    def _of(cls, shared: list[Message], length: int, size_bytes: int, open_calls: frozenset[str] | None) -> History:
         self = cls.__new__(cls)
-        self._shared, self._length, self._size_bytes = shared, length, size_bytes
+        self._shared, self._length, self._size_bytes, self._open = shared, length, size_bytes, open_calls
         return self
+
+    @property
+    def is_paired(self) -> bool:
+        """Every call has exactly one result behind it, before the next turn, and every result its call."""
+        return self._open is not None and not self._open
 
     @property
     def size_bytes(self) -> int:
@@ -69,6 +76,28 @@ class History(Sequence[Message]):
 
     def __repr__(self) -> str:
         return f"History({self._length} messages, {self._size_bytes} bytes)"
+
+
+NONE_OPEN: frozenset[str] = frozenset()
+
+
+def _open_after(open_calls: frozenset[str] | None, messages: Iterable[Message]) -> frozenset[str] | None:
+    """Calls that wait for their results after `messages`; None once a pair is broken, which nothing mends."""
+    for message in messages:
+        if open_calls is None:
+            return None
+        if message.role == "tool":
+            results = [result.call_id for result in message.tool_results]
+            answered = frozenset(results)
+            open_calls = open_calls - answered if len(answered) == len(results) and answered <= open_calls else None
+        elif open_calls:
+            return None
+        elif message.role == "assistant":
+            calls = [call.call_id for call in message.tool_uses]
+            open_calls = frozenset(calls)
+            if len(open_calls) != len(calls):
+                return None
+    return open_calls
 
 
 def message_bytes(message: Message) -> int:

@@ -13,12 +13,22 @@ from uuid import UUID
 
 from deuz_workers.core.change import Change, Head, ItemRow, MessageRow, ReceiptRow, Reserve, RunKind, Settle, TaskEnding
 from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.compaction import NO_COMPACTION, Compaction
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope, encode_body
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, Part, ToolResultPart, ToolUsePart, message_from_record, message_to_record
 from deuz_workers.core.receipts import MISSING, Receipt, fold_receipts, receipt_record
 from deuz_workers.core.render import render
 from deuz_workers.errors import CodecError
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What an executor still has of a run's history."""
+
+    history: History
+    compaction: Compaction = NO_COMPACTION
+
 
 NO_RECEIPTS: Mapping[str, Receipt] = MappingProxyType({})
 NO_RETRIES: Mapping[str, Mapping[str, object] | None] = MappingProxyType({})
@@ -29,6 +39,8 @@ class Unsaved:
     """Rows and orders that the next commit carries."""
 
     messages: tuple[Message, ...] = ()
+    compacts: bool = False
+    """The record of the run's compaction is new."""
     receipts: tuple[tuple[Receipt, Receipt | None], ...] = ()
     """Each with what is stored of it so far; a call has one pair however many stages it went through."""
     journal: tuple[Mapping[str, object], ...] = ()
@@ -56,11 +68,23 @@ class Run:
     unsaved: Unsaved = Unsaved()
     projected: frozenset[str] = frozenset()
     """Calls of which this executor found that their recorded value cannot be shown; the next one tries again."""
+    compaction: Compaction = NO_COMPACTION
+    """What `history` leaves out of the stored messages."""
+    whole: Sequence[Message] | None = None
+    """All messages of the epoch, raw, where they were loaded and `history` is less."""
 
     @property
     def step(self) -> int:
         """Number of the turn that receipts belong to."""
         return turn_of(self.envelope.run_kind, self.envelope.checkpoint.step)
+
+    @property
+    def transcript(self) -> Sequence[Message]:
+        """All messages as they were said, of this epoch of the history; compaction takes nothing away from it (CMP-008).
+
+        Of a run that was loaded to be continued it is only what was loaded.
+        """
+        return self.history if self.whole is None else self.whole
 
     @property
     def open_calls(self) -> tuple[ToolUsePart, ...]:
@@ -96,19 +120,47 @@ def turn_of(kind: RunKind, step: int) -> int:
     return 1 if kind == "reducer" else step
 
 
-def read_run(head: Head, messages: Sequence[MessageRow], receipts: Sequence[ReceiptRow], known: History | None = None) -> Run:
-    """The run that rows describe. `known`: the history up to the first of `messages`.
+def read_run(
+    head: Head,
+    messages: Sequence[MessageRow],
+    receipts: Sequence[ReceiptRow],
+    known: Read | None = None,
+    *,
+    whole: bool = True,
+) -> Run:
+    """The run that rows describe. `known`: the history up to the first of `messages`; `whole`: without one, these are all rows.
 
     Raises `CheckpointVersionError` or `CodecError`; a run store fails closed.
     """
     envelope = decode_envelope(head)
     folded = fold_receipts(receipts)
-    history = (known or History()).append(*(_resolved(message_from_record(decode(row.body)), folded) for row in messages))
-    if len(history) != head.last_seq + 1:
-        raise CodecError(f"run {head.run_id!r} has {len(history)} stored messages where its head counts {head.last_seq + 1}")
-    run = Run(envelope, history)
+    compaction = _compaction_of(head, messages) if known is None else known.compaction
+    rows = [(row.seq, message_from_record(decode(row.body))) for row in messages if row.seq >= 0]
+    if known is None:
+        shown = compaction.history(rows)
+        history = History(_resolved(message, folded) for message in shown)
+    else:
+        history = known.history.append(*(_resolved(message, folded) for _, message in rows))
+    if len(history) != compaction.length(head.last_seq):
+        raise CodecError(
+            f"run {head.run_id!r} has {len(history)} messages in its history where its head counts "
+            f"{compaction.length(head.last_seq)}"
+        )
+    has_transcript = whole and known is None and compaction.number
+    transcript = tuple(_resolved(message, folded) for _, message in rows) if has_transcript else None
+    run = Run(envelope, history, compaction=compaction, whole=transcript)
     current = {call_id: receipt for (step, call_id), receipt in folded.items() if step == run.step}
     return replace(run, receipts=current)
+
+
+def _compaction_of(head: Head, messages: Sequence[MessageRow]) -> Compaction:
+    """The newest record of the history. Raises `CodecError` where the head counts one that is not there."""
+    if not head.compactions:
+        return NO_COMPACTION
+    body = next((row.body for row in messages if row.seq == -head.compactions), None)
+    if body is None:
+        raise CodecError(f"run {head.run_id!r} has no record of compaction {head.compactions}, which its head counts")
+    return Compaction.from_record(head.compactions, decode(body))
 
 
 def _resolved(message: Message, receipts: Mapping[tuple[int, str], Receipt]) -> Message:
@@ -129,7 +181,7 @@ def _resolved_part(part: Part, receipts: Mapping[tuple[int, str], Receipt]) -> P
 
 def to_change(run: Run, commit_id: UUID) -> Change:
     """The commit that saves everything since the last one. Made from the envelope's revision."""
-    envelope, unsaved = run.envelope, run.unsaved
+    envelope, unsaved, compaction = run.envelope, run.unsaved, run.compaction
     first = envelope.last_seq + 1 - len(unsaved.messages)
     return Change(
         rid=envelope.rid,
@@ -147,9 +199,14 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         tokens=envelope.usage.total_tokens,
         cost_micros=envelope.usage.cost_micros,
         model_step=run.step,
-        messages=tuple(
-            MessageRow(first + place, encode(message_to_record(message))) for place, message in enumerate(unsaved.messages)
+        messages=(
+            *([MessageRow(compaction.row_seq, encode(compaction.to_record()))] if unsaved.compacts else ()),
+            *(MessageRow(first + place, encode(message_to_record(message))) for place, message in enumerate(unsaved.messages)),
         ),
+        compactions=compaction.number,
+        folded_from=compaction.folded_from,
+        folded_to=compaction.folded_to,
+        folded_step=compaction.folded_step,
         receipts=tuple(receipt_row(receipt, before) for receipt, before in unsaved.receipts),
         journal=tuple(encode(record) for record in unsaved.journal),
         journal_seq=envelope.journal_seq - len(unsaved.journal),

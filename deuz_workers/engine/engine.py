@@ -12,10 +12,9 @@ from typing import Literal
 from deuz_workers.core.build import member, shared_queue
 from deuz_workers.core.change import Bell, Head
 from deuz_workers.core.failure import place_of
-from deuz_workers.core.history import History
 from deuz_workers.core.lost_commits import WENT_BACKWARDS, revision_after
 from deuz_workers.core.names import run_lease_key
-from deuz_workers.core.run import Run, read_run
+from deuz_workers.core.run import Read, Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspicious, quarantine_queue
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
@@ -38,7 +37,7 @@ from deuz_workers.errors import (
 )
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 from deuz_workers.ports.leases import Gone, Lease, Young
-from deuz_workers.ports.store import Loaded
+from deuz_workers.ports.store import NOTHING_KNOWN, Loaded
 
 FULL_BUILD_MS = 2_000
 """Between two looks at a run whose build has a full queue, at most."""
@@ -270,7 +269,7 @@ class Engine:
         if kept_away is not None:
             return kept_away
         try:
-            run = read_run(head, loaded.messages, loaded.receipts, remembered)
+            run = read_run(head, loaded.messages, loaded.receipts, remembered, whole=False)
         except (CheckpointVersionError, CodecError) as error:
             await gear.store.postpone(scope, run_id, gear.settings.unclean_back_off_max_ms)
             log.error("run_unreadable run=%s error=%s message=%s", run_id, error.code, error.message)
@@ -410,18 +409,18 @@ class Engine:
         if head.slot_key is not None:
             bells.extend(await self.gear.store.fill_key(head.scope, head.slot_key))
 
-    async def _load(self, scope: str, run_id: str) -> tuple[Loaded | None, History | None]:
+    async def _load(self, scope: str, run_id: str) -> tuple[Loaded | None, Read | None]:
         store, histories = self.gear.store, self.gear.histories
         remembered = histories.find(scope, run_id)
-        loaded = await store.load(scope, run_id, remembered.known if remembered else None)
+        loaded = await store.load(scope, run_id, remembered.known if remembered else NOTHING_KNOWN)
         if loaded is None or remembered is None:
             return loaded, None
         if loaded.head.revision < histories.revision_of(loaded.head):
             return loaded, None  # it is not executed
         if histories.fits(remembered, loaded.head):
-            return loaded, remembered.history
+            return loaded, remembered.read
         histories.forget(scope, run_id)
-        return await store.load(scope, run_id), None
+        return await store.load(scope, run_id, NOTHING_KNOWN), None
 
     def _definition(self, head: Head) -> AgentDefinition | ReducerDefinition | None:
         registry = self.gear.registry

@@ -50,4 +50,4 @@ class Gear:
     def known(run: Run) -> Known:
         """All of the run's saved history."""
         saved = run.envelope.last_seq - len(run.unsaved.messages)
-        return Known(run.envelope.epoch, saved, run.step)
+        return Known(run.envelope.epoch, saved, run.step, run.compaction.number)

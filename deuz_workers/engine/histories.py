@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from deuz_workers.core.change import Head
-from deuz_workers.core.history import History
-from deuz_workers.core.run import Run
+from deuz_workers.core.run import Read, Run
 from deuz_workers.ports.store import Known
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
     known: Known
-    history: History
+    read: Read
     revision: int
     """That was saved, as this process knows first hand."""
 
@@ -36,7 +35,9 @@ class Histories:
         """The remembered history is a beginning of what the head counts."""
         entry = self._by_name.get((head.scope, head.run_id))
         known = remembered.known
-        return entry is not None and entry[0] == head.rid and known.epoch == head.epoch and known.last_seq <= head.last_seq
+        if entry is None or entry[0] != head.rid or known.last_seq > head.last_seq:
+            return False
+        return (known.epoch, known.compactions) == (head.epoch, head.compactions)
 
     def revision_of(self, head: Head) -> int:
         """The highest revision of the run that this process remembers to be saved; 0 when it remembers none."""
@@ -49,8 +50,9 @@ class Histories:
         self.forget(*name)
         if run.envelope.is_final or run.unsaved.any or run.history.size_bytes > self._max_bytes:
             return
-        known = Known(run.envelope.epoch, run.envelope.last_seq, run.step)
-        self._by_name[name] = (run.envelope.rid, Remembered(known, run.history, run.envelope.revision))
+        known = Known(run.envelope.epoch, run.envelope.last_seq, run.step, run.compaction.number)
+        read = Read(run.history, run.compaction)
+        self._by_name[name] = (run.envelope.rid, Remembered(known, read, run.envelope.revision))
         self._size_bytes += run.history.size_bytes
         while self._size_bytes > self._max_bytes:
             self.forget(*next(iter(self._by_name)))
@@ -58,4 +60,4 @@ class Histories:
     def forget(self, scope: str, run_id: str) -> None:
         entry = self._by_name.pop((scope, run_id), None)
         if entry is not None:
-            self._size_bytes -= entry[1].history.size_bytes
+            self._size_bytes -= entry[1].read.history.size_bytes

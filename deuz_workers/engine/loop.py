@@ -90,7 +90,7 @@ async def carry_out(leg: Leg, effect: Effect, run: Run) -> LoopEnd | None:
             leg.carry(await given_inputs(leg.gear.store, leg.head.swarm_rid, leg.head.task_id))
             return None
         case CallModel():
-            return await call_model(leg, effect, run)
+            return await call_model(leg, effect)
         case AskForOutput():
             await leg.commit(OutputAsked(ask_for_output()))
             return "turn"

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from deuz_workers.core.effects import CallModel
-from deuz_workers.core.events import (
-    Event,
-    Finished,
-    ModelCallAbandoned,
-    TurnAnswered,
-)
+from deuz_workers.core.events import Event, Finished, TurnAnswered
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.engine.answer import judge
-from deuz_workers.engine.committer import BudgetRefused, StepOver
+from deuz_workers.engine.compacting import make_room
 from deuz_workers.engine.hooked import asked_before_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
-from deuz_workers.errors import ExecutionPolicyError, as_record
+from deuz_workers.engine.paid_call import make_call
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
 
 
-async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
+async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
     assert isinstance(leg.definition, AgentDefinition)
     await leg.check_may_start()
     plan = StepPlan()
@@ -31,29 +26,12 @@ async def call_model(leg: Leg, effect: CallModel, run: Run) -> LoopEnd | None:
         if prepared.ending is not None:
             await leg.commit(prepared.ending)
             return "ended"
-        plan, run = prepared.plan, leg.run
-    call = ModelCall(leg.gear, leg.definition, run, effect, leg.bindings, plan)
-    try:
-        run.envelope.policy.check_model(call.model.name)
-        await leg.commit(*call.opening())
-    except ExecutionPolicyError as error:
-        await leg.commit(Finished("failed", error=as_record(error)))
-        return "ended"
-    except BudgetRefused as refused:
-        await leg.commit(call.refused(refused.refusal))
-        return "ended"
-    leg.hold_for(call.limits.model_timeout_ms, "model")
-    event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
-    if event is not None:
-        leg.carry(event)
-        return None
-    if leg.stop.is_lost:
-        raise StepOver("the lease is gone")
-    leg.carry(ModelCallAbandoned())
-    if leg.stop.is_cancelled:
-        return None
-    await leg.commit()
-    return "drained"
+        plan = prepared.plan
+    may_send, end = await make_room(leg, plan.model or leg.definition.model)
+    if not may_send:
+        return end
+    call = ModelCall(leg.gear, leg.definition, leg.run, effect, leg.bindings, plan)
+    return await make_call(leg, call, "model")
 
 
 async def check_output(leg: Leg, text: str) -> LoopEnd | None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
+from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.model import Model
@@ -64,6 +65,8 @@ class AgentDefinition:
     """By the name that is reported."""
     verify: Verify | None = None
     """Says whether an answer is right; None: whatever has the right form is accepted."""
+    compaction: CompactionPolicy | None = None
+    """None: history is shortened only when a provider refuses it as too long."""
 
     @property
     def has_step_hooks(self) -> bool:

@@ -67,7 +67,8 @@ OnText = Callable[[str], None]
 
 class Model(Protocol):
     """A model may say with an attribute `output_mode`, `json` or `tool`, how it is best asked for an `OutputFormat`: in the
-    request, or by one forced tool (`tool_choice` `required`). Without one it is `json`."""
+    request, or by one forced tool (`tool_choice` `required`). Without one it is `json`. An attribute `context_window_tokens`
+    says how long a request may be, for agents that compact their history."""
 
     @property
     def name(self) -> str:
@@ -77,8 +78,9 @@ class Model(Protocol):
     async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
         """Send one request.
 
-        Raises `ModelError`; cancelling the coroutine ends the call at once. `on_text` gets fragments as they arrive and must
-        not wait; what it got of a call that failed is void.
+        Raises `ModelError`; for a request longer than what the model takes `ModelContextOverflowError`, upon which
+        the history is compacted and sent once more. Cancelling the coroutine ends the call at once. `on_text` gets fragments
+        as they arrive and must not wait; what it got of a call that failed is void.
         """
         ...
 

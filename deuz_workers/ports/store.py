@@ -113,6 +113,12 @@ class Known:
     last_seq: int
     step: int
     """Receipts of steps below this one are known."""
+    compactions: int = 0
+    """Of that epoch, as far as they are known; after a further one all of the history is another."""
+
+
+NOTHING_KNOWN = Known(epoch=-1, last_seq=-1, step=0)
+"""Loads what it takes to go on: without messages and receipts that compaction left out whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +127,10 @@ class Loaded:
 
     head: Head
     messages: tuple[MessageRow, ...]
-    """Of the head's epoch, after `Known.last_seq` where that epoch is known, else all."""
+    """Of the head's epoch, after `Known.last_seq` where that epoch is known, else all but what is folded, and ahead of
+    them the record of its newest compaction. All where nothing was said to be known."""
     receipts: tuple[ReceiptRow, ...]
-    """Of steps from `Known.step` on, in (step, call_id, seq) order."""
+    """Of steps from `Known.step` and the head's `folded_step` on, in (step, call_id, seq) order; or all."""
     notes: tuple[NoteRow, ...]
     """Inbox places above `seen_seq`, in order."""
     items: tuple[ItemRow, ...]
@@ -295,7 +302,10 @@ class RunStore(Protocol):
         ...
 
     async def load(self, scope: str, run_id: str, known: Known | None = None) -> Loaded | None:
-        """The run as of one moment; None when there is none in that scope."""
+        """The run as of one moment; None when there is none in that scope.
+
+        Without `known` all that is stored of its history, else what an executor needs that knows so much.
+        """
         ...
 
     async def head(self, scope: str, run_id: str) -> Head | None:

@@ -33,7 +33,7 @@ class WholeRun:
     status: RunStatus
     last_seq: int
     messages: tuple[MessageRow, ...]
-    """Of `epoch`, all of them."""
+    """Of `epoch`, all of them, and the record of the newest compaction."""
     receipts: tuple[ReceiptRow, ...]
     journal: tuple[JournalRow, ...]
     items: tuple[ItemRow, ...] = ()
@@ -58,3 +58,8 @@ class WholeRun:
     input_digest: str = ""
     budget: Budget | None = None
     """Makes the scope row `run:<rid>`, whose key stands in the body's scopes."""
+    compactions: int = 0
+    """This and the next three: see `core.change.Head`."""
+    folded_from: int = 0
+    folded_to: int = 0
+    folded_step: int = 0

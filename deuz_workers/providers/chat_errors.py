@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from deuz_workers.errors import (
     ModelAuthenticationError,
+    ModelContextOverflowError,
     ModelError,
     ModelRateLimitedError,
     ModelRequestError,
@@ -27,6 +28,10 @@ from deuz_workers.errors import (
 QUOTA_WORDS = ("insufficient_quota", "credit_balance", "spend_limit", "usage_limit", "billing")
 UNBILLED_OUTAGES = frozenset({503, 529})
 """529 is what some providers answer when overloaded."""
+
+OVERFLOW_CODES = frozenset({"context_length_exceeded", "context_window_exceeded", "exceed_context_size_error"})
+OVERFLOW_TEXTS = (b"maximum context length", b"context window", b"context length", b"context size", b"prompt is too long")
+"""Of servers whose error has no code of its own: vLLM, hosted gateways, llama.cpp."""
 
 _CODE = re.compile(r"[a-z0-9_.]{1,60}")
 """What a vendor's code looks like. Keys have upper case or dashes, prompts have blanks: neither gets into an error by this."""
@@ -50,6 +55,8 @@ def status_failure(status: int, body: bytes, *, host: str, retry_after_ms: int |
         return ModelAuthenticationError(f"{where}: check the API key and the base URL", **fields)
     if status == 408:
         return ModelTimeoutError(where, retry_after_ms=retry_after_ms, **fields)
+    if status in (400, 413, 422) and _says_too_long(code, body):
+        return ModelContextOverflowError(f"{where}: the request is longer than what the model takes", **fields)
     if status >= 500 or status == 409:
         billed = "no" if status in UNBILLED_OUTAGES else "unknown"
         return ModelUnavailableError(where, billed=billed, retry_after_ms=retry_after_ms, **fields)
@@ -65,6 +72,8 @@ def reported_failure(chunk: Mapping[str, Any]) -> ModelError:
     fields: dict[str, Any] = {"provider_code": code or kind} if code or kind else {}
     if code == "429" or "rate_limit" in f"{kind} {code}":
         return ModelRateLimitedError(f"the provider broke the reply off{named}", billed="unknown", **fields)
+    if code in OVERFLOW_CODES:
+        return ModelContextOverflowError(f"the request is longer than what the model takes{named}", billed="unknown", **fields)
     if code[:1] == "4" or "invalid_request" in f"{kind} {code}":
         return ModelRequestError(f"the provider refused the request{named}", billed="unknown", **fields)
     return ModelStreamBrokenError(f"the provider broke the reply off{named}", **fields)
@@ -73,6 +82,11 @@ def reported_failure(chunk: Mapping[str, Any]) -> ModelError:
 def wrong_type(host: str, content_type: str) -> ModelResponseError:
     shown = content_type if re.fullmatch(r"[a-z0-9.+/-]{1,80}", content_type) else "something without a media type"
     return ModelResponseError(f"{host} answered with {shown} instead of a completion; check the base URL")
+
+
+def _says_too_long(code: str, body: bytes) -> bool:
+    """A refusal for the length of the request; nothing of the body is kept."""
+    return code in OVERFLOW_CODES or any(text in body[:8_192].lower() for text in OVERFLOW_TEXTS)
 
 
 def names_stream_options(body: bytes) -> bool:

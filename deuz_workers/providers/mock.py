@@ -49,22 +49,30 @@ class MockModel:
         usage: Usage = DEFAULT_USAGE,
         clock: Clock | None = None,
         output_mode: OutputMode = "json",
+        context_window_tokens: int | None = None,
     ) -> None:
         """`model`: second half of `name`, which prices are looked up by too. `usage`: of every reply that names no other.
-        `output_mode`: how it is asked for a typed answer."""
+        `output_mode`: how it is asked for a typed answer. `context_window_tokens`: what compaction takes for its window."""
         self._script: Sequence[Entry] | Answer = tuple(script)
         self._model = model
         self.output_mode: OutputMode = output_mode
+        self.context_window_tokens = context_window_tokens
         self._usage = usage
         self._clock = clock
         self._requests: deque[ModelRequest] = deque(maxlen=KEPT_REQUESTS)
 
     @classmethod
     def function(
-        cls, answer: Answer, *, model: str = "scripted", usage: Usage = DEFAULT_USAGE, clock: Clock | None = None
+        cls,
+        answer: Answer,
+        *,
+        model: str = "scripted",
+        usage: Usage = DEFAULT_USAGE,
+        clock: Clock | None = None,
+        context_window_tokens: int | None = None,
     ) -> MockModel:
         """A model that asks `answer`, which may be a coroutine function, for the entry of every request."""
-        made = cls((), model=model, usage=usage, clock=clock)
+        made = cls((), model=model, usage=usage, clock=clock, context_window_tokens=context_window_tokens)
         made._script = answer
         return made
 

@@ -28,17 +28,22 @@ find_run
 head
     ``scope run_id`` -> *head*: ``rid scope run_id kind agent queue priority shard revision commit_id version status phase
     epoch last_seq journal_seq seen_seq body mid_step wake_seq cancel_seq open_items parked attempts due_in_ms deadline_in_ms
-    start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms waits_for_slot`` (``*_in_ms`` rounded up)
+    start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms waits_for_slot compactions folded_from
+    folded_to folded_step`` (``*_in_ms`` rounded up)
 load
-    ``scope run_id known_epoch? known_seq known_step`` -> *head* and the lists ``message_seq message_body`` (of the head's
-    epoch, those above ``known_seq`` if ``known_epoch`` is that epoch), ``receipt_step receipt_call receipt_seq receipt_stage
-    receipt_body`` (step >= ``known_step``, in (step, call, seq) order), ``note_seq note_kind note_body`` (seq > ``seen_seq``),
+    ``scope run_id known_epoch known_seq known_step known_compactions whole`` -> *head* and the lists ``message_seq
+    message_body`` (of the head's epoch, those above ``known_seq`` if ``known_epoch`` and ``known_compactions`` are the head's,
+    else all and ahead of them the record at minus ``compactions``; without ``whole`` those from ``folded_from`` to before
+    ``folded_to`` are left out), ``receipt_step receipt_call receipt_seq receipt_stage receipt_body`` (in (step, call, seq)
+    order, step >= ``known_step`` and ``folded_step``; with ``whole`` all), ``note_seq note_kind note_body`` (seq >
+    ``seen_seq``),
     ``item_id item_kind item_body item_digest? item_expires_in_ms? item_answer?
     item_votes? item_remind_in_ms? item_escalate_in_ms?`` (of the current suspension, in item_id order)
 commit_plain, commit_reserve, commit
     the same commit for ever larger changes. ``rid expected commit_id status phase version epoch last_seq seen_seq body
-    due_in_ms? mid_step tokens cost_micros? model_step progress yields ttl_ms``, ``message_seq message_body``, ``receipt_step
-    receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the newest row before) ``journal_body``
+    due_in_ms? mid_step tokens cost_micros? model_step compactions folded_from folded_to folded_step progress yields ttl_ms``,
+    ``message_seq message_body``, ``receipt_step receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the
+    newest row before) ``journal_body``
     commit_reserve and commit also: ``request_id?`` (None: nothing is reserved) ``reserve_scope`` (keys, deepest first)
     ``reserve_tokens reserve_micros?``, ``settle_id settle_outcome settle_tokens settle_micros?``
     commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?
@@ -97,7 +102,7 @@ list_runs
     parked run counts as suspended) -> *head* and ``status_at_us``, newest (status_at, rid) first
 insert_run
     ``rid scope run_id kind agent body status last_seq queue priority phase version revision epoch mid_step tokens cost_micros?
-    model_step created_at_ms? parked? is_due slot_key? digest shard``, the lists of ``commit`` for messages and receipts,
+    model_step compactions folded_from folded_to folded_step created_at_ms? parked? is_due slot_key? digest shard``, the lists of ``commit`` for messages and receipts,
     ``journal_seq journal_body journal_at_ms?``, those of ``commit`` for items and ``item_answer? item_votes?``, ``tag_key
     tag_value``, ``budget_key? budget_tokens? budget_micros?`` -> ``created`` bool. Nothing is written where the run id is taken
 prune

@@ -54,6 +54,10 @@ def commit_parameters(change: Change, operation: CommitOperation, ttl_ms: int) -
         "tokens": change.tokens,
         "cost_micros": change.cost_micros,
         "model_step": change.model_step,
+        "compactions": change.compactions,
+        "folded_from": change.folded_from,
+        "folded_to": change.folded_to,
+        "folded_step": change.folded_step,
         "mid_step": change.mid_step,
         "progress": change.progress,
         "yields": change.yields,
@@ -158,6 +162,7 @@ def insert_parameters(run: WholeRun) -> dict[str, object]:
             name: getattr(run, name)
             for name in ("version", "revision", "epoch", "mid_step", "tokens", "cost_micros", "model_step", "created_at_ms")
         },
+        **{name: getattr(run, name) for name in ("compactions", "folded_from", "folded_to", "folded_step")},
         "parked": run.parked,
         "is_due": run.is_due,
         "slot_key": run.concurrency_key,

@@ -14,6 +14,7 @@ from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.store import (
+    NOTHING_KNOWN,
     Answered,
     Cascade,
     Created,
@@ -83,7 +84,6 @@ _READS = frozenset(
         "unclean_ends",
     )
 )
-_UNKNOWN_EPOCH = Known(epoch=-1, last_seq=-1, step=0)
 
 
 class SqlStore(RunStore):
@@ -137,7 +137,7 @@ class SqlStore(RunStore):
             # The row that was in the way is gone again.
 
     async def load(self, scope: str, run_id: str, known: Known | None = None) -> Loaded | None:
-        known = known or _UNKNOWN_EPOCH
+        whole, known = known is None, known or NOTHING_KNOWN
         rows = await self._fetch(
             "load",
             {
@@ -146,6 +146,8 @@ class SqlStore(RunStore):
                 "known_epoch": known.epoch,
                 "known_seq": known.last_seq,
                 "known_step": known.step,
+                "known_compactions": known.compactions,
+                "whole": whole,
             },
         )
         return loaded_of(rows[0]) if rows else None

@@ -114,11 +114,20 @@ def head(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 def load(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     for row in head(tx, params):
         rid, epoch = row["rid"], row["epoch"]
-        after = params["known_seq"] if params["known_epoch"] == epoch else -1
-        row |= tx.columns("load_messages", {"rid": rid, "epoch": epoch, "after": after}, ("message_seq", "message_body"))
+        is_known = (params["known_epoch"], params["known_compactions"]) == (epoch, row["compactions"])
+        gap = (0, 0) if params["whole"] else (row["folded_from"], row["folded_to"])
+        rows = {
+            "rid": rid,
+            "epoch": epoch,
+            "after": params["known_seq"] if is_known else -1,
+            "record": -row["compactions"] if row["compactions"] and not is_known else None,
+            "gap_from": gap[0],
+            "gap_to": gap[1],
+        }
+        row |= tx.columns("load_messages", rows, ("message_seq", "message_body"))
         row |= tx.columns(
             "load_receipts",
-            {"rid": rid, "step": params["known_step"]},
+            {"rid": rid, "step": 0 if params["whole"] else max(params["known_step"], row["folded_step"])},
             ("receipt_step", "receipt_call", "receipt_seq", "receipt_stage", "receipt_body"),
         )
         row |= tx.columns("load_notes", {"rid": rid, "seen_seq": row["seen_seq"]}, ("note_seq", "note_kind", "note_body"))

@@ -10,7 +10,7 @@ from deuz_workers.core.events import CallCompleted, CallExecuted, CallStarted, E
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, Part, TextPart, ToolUsePart, user
-from deuz_workers.core.run import Run, read_run, saved, to_change
+from deuz_workers.core.run import Read, Run, read_run, saved, to_change
 from deuz_workers.core.usage import Usage
 
 RID = UUID(int=7)
@@ -84,8 +84,10 @@ def reload(run: Run, change: Change) -> Run:
         swarm_rid=envelope.swarm_rid,
         task_id=envelope.task_id,
     )
+    if run.unsaved.compacts:
+        raise AssertionError("the rows before are not here; what was compacted is read from all of them")
     before = History(list(run.history)[: len(run.history) - len(change.messages)])
-    return read_run(head, change.messages, change.receipts, before)
+    return read_run(head, change.messages, change.receipts, Read(before, run.compaction))
 
 
 def settled(run: Run) -> Run:

@@ -19,6 +19,7 @@ BELL_LUA = "app/bell.lua"
 HEARTBEAT = "engine/heartbeat.py"
 INPUTS = "engine/inputs.py"
 EVOLVE = "core/evolve.py"
+OPEN_CALL = "core/open_call.py"
 DECIDE = "core/decide.py"
 RECONCILIATION = "core/reconciliation.py"
 VERIFY = "engine/verification.py"
@@ -215,9 +216,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the start of a model call counts as progress",
-        EVOLVE,
-        '    draft.journal("model.called", step=step, attempt=call.attempt, **begins)\n',
-        '    draft.progress = True\n    draft.journal("model.called", step=step, attempt=call.attempt, **begins)\n',
+        OPEN_CALL,
+        "    draft.move(open_call=call)\n    draft.starts = True\n",
+        "    draft.move(open_call=call)\n    draft.progress = draft.starts = True\n",
         "tests/core/test_evolve.py",
     ),
     _mutant(

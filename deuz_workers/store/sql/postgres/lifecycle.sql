@@ -61,7 +61,7 @@ head as (
     insert into run_head (
         rid, scope, run_id, kind, agent, queue, priority, shard, input_digest, created_at, revision, version, status, phase, epoch,
         last_seq, journal_seq, suspension, mid_step, tokens, cost_micros, model_step, body, status_at, due_at, sweep_at, parked,
-        open_items, slot_key)
+        open_items, slot_key, compactions, folded_from, folded_to, folded_step)
     select %(rid)s::uuid, %(scope)s::text, %(run_id)s::text, %(kind)s::text, %(agent)s::text, %(queue)s::text,
            %(priority)s::smallint, %(shard)s::smallint, %(digest)s::text,
            coalesce(to_timestamp(%(created_at_ms)s::float8 / 1000), c.now), %(revision)s::bigint, %(version)s::smallint,
@@ -70,7 +70,8 @@ head as (
            case when cardinality(%(item_id)s::text[]) > 0 then %(revision)s::bigint else 0 end, %(mid_step)s::boolean,
            %(tokens)s::bigint, %(cost_micros)s::bigint, %(model_step)s::integer, %(body)s::text, c.now,
            case when %(is_due)s::boolean then c.now end, case when %(is_due)s::boolean then c.now end, %(parked)s::text,
-           (select count(*) from unnest(%(item_answer)s::text[]) as i(answer) where i.answer is null), %(slot_key)s::text
+           (select count(*) from unnest(%(item_answer)s::text[]) as i(answer) where i.answer is null), %(slot_key)s::text,
+           %(compactions)s::integer, %(folded_from)s::integer, %(folded_to)s::integer, %(folded_step)s::integer
     from clock c
     on conflict do nothing
     returning rid

@@ -108,10 +108,17 @@ select
 from run h, clock c;
 
 -- name: load
--- Head, history and unseen inputs of one snapshot.
+-- Head, history and unseen inputs of one snapshot. Three ranges of messages: the record of the newest compaction, what stands
+-- before the gap that it made, and what stands behind it.
 with
 -- include: clock
-run as materialized (select * from run_head where run_id = %(run_id)s::text and scope = %(scope)s::text)
+run as materialized (
+    select r.*,
+           %(known_epoch)s::integer = r.epoch and %(known_compactions)s::integer = r.compactions as is_known,
+           case when %(whole)s::boolean then 0 else r.folded_from end as gap_from,
+           case when %(whole)s::boolean then 0 else r.folded_to end as gap_to
+    from run_head r where r.run_id = %(run_id)s::text and r.scope = %(scope)s::text
+)
 select
 -- include: head_columns
     ,
@@ -125,8 +132,15 @@ cross join clock c
 cross join lateral (
     select coalesce(array_agg(x.seq), '{}') as message_seq, coalesce(array_agg(x.body), '{}') as message_body
     from (select seq, body from message
+          where rid = h.rid and epoch = h.epoch and seq = case when h.compactions > 0 and not h.is_known then -h.compactions end
+          union all
+          select seq, body from message
           where rid = h.rid and epoch = h.epoch
-            and seq > case when %(known_epoch)s::integer = h.epoch then %(known_seq)s::integer else -1 end
+            and seq > case when h.is_known then %(known_seq)s::integer else -1 end and seq < h.gap_from
+          union all
+          select seq, body from message
+          where rid = h.rid and epoch = h.epoch
+            and seq > greatest(case when h.is_known then %(known_seq)s::integer else -1 end, h.gap_to - 1)
           order by seq) x
 ) m
 cross join lateral (
@@ -134,7 +148,8 @@ cross join lateral (
            coalesce(array_agg(x.seq), '{}') as receipt_seq, coalesce(array_agg(x.stage), '{}') as receipt_stage,
            coalesce(array_agg(x.body), '{}') as receipt_body
     from (select step, call_id, seq, stage, body from receipt
-          where rid = h.rid and step >= %(known_step)s::integer
+          where rid = h.rid
+            and step >= case when %(whole)s::boolean then 0 else greatest(%(known_step)s::integer, h.folded_step) end
           order by step, call_id, seq) x
 ) r
 cross join lateral (

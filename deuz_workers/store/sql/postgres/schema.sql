@@ -47,6 +47,10 @@ create table run_head (
     misses          smallint    not null default 0,        -- looks in a row that found nobody who can run it
     slot_key        text,                                  -- concurrency key, constant for life
     slot            text,                                  -- of that key: null, asked for, or held
+    compactions     integer     not null default 0,        -- of this epoch: the record of the newest is message -n
+    folded_from     integer     not null default 0,
+    folded_to       integer     not null default 0,        -- messages from folded_from to before it need not be read
+    folded_step     integer     not null default 0,        -- receipts of turns below need not be read
     primary key (rid),
     constraint run_id_is_unique unique (run_id),           -- one store, one name; the scope only identifies
     constraint idempotency_key_is_unique_per_scope unique (scope, idem_key),

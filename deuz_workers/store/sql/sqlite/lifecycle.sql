@@ -60,11 +60,11 @@ delete from run_head where rid = :rid
 -- It has seen all its inputs; its items, if it has any, belong to a suspension named by its revision.
 insert into run_head (rid, scope, run_id, kind, agent, queue, priority, shard, revision, version, status, phase, epoch, last_seq,
                       journal_seq, mid_step, suspension, due_at_ms, sweep_at_ms, open_items, parked, tokens, cost_micros, model_step,
-                      created_at_ms, status_at_ms, input_digest, body, begun, slot_key)
+                      created_at_ms, status_at_ms, input_digest, body, begun, slot_key, compactions, folded_from, folded_to, folded_step)
 values (:rid, :scope, :run_id, :kind, :agent, :queue, :priority, :shard, :revision, :version, :status, :phase, :epoch, :last_seq,
         :newest_journal_seq, :mid_step, :suspension, case when :is_due then :now_ms end, case when :is_due then :now_ms end,
         :open_items, :parked, :tokens, :cost_micros, :model_step, coalesce(:created_at_ms, :now_ms), :now_ms, :digest, :body,
-        :status <> 'queued', :slot_key)
+        :status <> 'queued', :slot_key, :compactions, :folded_from, :folded_to, :folded_step)
 
 -- name: insert_journal
 insert into journal (rid, seq, at_ms, body) values (:rid, :seq, coalesce(:at_ms, :now_ms), :body)

@@ -9,7 +9,7 @@ select coalesce(:now_ms, cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 
     h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items, h.parked,
     h.attempts, h.due_at_ms - :now_ms as due_in_ms, h.deadline_at_ms - :now_ms as deadline_in_ms,
     h.start_before_at_ms - :now_ms as start_before_in_ms, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id,
-    h.created_at_ms, h.slot_key, h.slot,
+    h.created_at_ms, h.slot_key, h.slot, h.compactions, h.folded_from, h.folded_to, h.folded_step,
     exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
             and t.status in ('pending', 'ready')) or h.slot is 'waiting' as waits_for_slot
 
@@ -23,8 +23,12 @@ from run_head h
 where h.run_id = :run_id and h.scope = :scope
 
 -- name: load_messages
-select seq, body from message
-where rid = :rid and epoch = :epoch and seq > :after
+-- The record at `record`, then the messages behind `after`, without those from `gap_from` to before `gap_to`.
+select seq, body from message where rid = :rid and epoch = :epoch and seq = :record
+union all
+select seq, body from message where rid = :rid and epoch = :epoch and seq > :after and seq < :gap_from
+union all
+select seq, body from message where rid = :rid and epoch = :epoch and seq > max(:after, :gap_to - 1)
 order by seq
 
 -- name: load_receipts

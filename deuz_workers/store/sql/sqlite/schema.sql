@@ -43,7 +43,7 @@ create table run_head (
     status_at_ms      integer not null,             -- moved with status only
     idem_key          text,
     input_digest      text    not null,
-    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text,
+    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text, compactions integer not null default 0, folded_from integer not null default 0, folded_to integer not null default 0, folded_step integer not null default 0,
     constraint run_id_is_unique_over_all_scopes unique (run_id),
     constraint status_is_known check (status in ('queued', 'running', 'suspended', 'completed', 'stopped', 'failed')),
     constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),

@@ -1,0 +1,84 @@
+"""The model call that is open: how it begins and ends in the record of a run, and what is settled with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from deuz_workers.core.accounting import added
+from deuz_workers.core.change import Reserve, Settle
+from deuz_workers.core.draft import Draft
+from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.events import HistorySummarized
+from deuz_workers.core.usage import Usage
+
+
+def open_call(draft: Draft, call: OpenCall, **place: int) -> None:
+    """`place`: what the journal says beside it of where the history stands."""
+    draft.move(open_call=call)
+    draft.starts = True
+    scopes = draft.envelope.scopes
+    if scopes:
+        draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
+    draft.journal("model.called", step=draft.step, attempt=call.attempt, purpose=purpose_of(call), **place)
+
+
+def purpose_of(call: OpenCall | None) -> str | None:
+    """None for what most calls are for."""
+    return None if call is None or call.purpose == "turn" else call.purpose
+
+
+def start_summary(draft: Draft, call: OpenCall) -> None:
+    if draft.point("open_call") is not None:
+        abandon_call(draft)
+    draft.move(summaries=draft.point("summaries") + 1)
+    open_call(draft, call)
+
+
+def fold_summary(draft: Draft, event: HistorySummarized) -> None:
+    used = event.usage
+    close_call(draft, "unknown" if used is None else "settled", used)
+    add_usage(draft, used)
+    draft.move(retries=0)
+    draft.progress = True
+    draft.compact(event.compaction)
+    draft.journal(
+        "history.compacted",
+        layer="summary",
+        before_tokens=event.before_tokens,
+        after_tokens=event.after_tokens,
+        input_tokens=used.input_tokens if used else None,
+        output_tokens=used.output_tokens if used else None,
+    )
+
+
+def add_usage(draft: Draft, used: Usage | None) -> None:
+    usage: Usage = draft.value("usage")
+    draft.change(usage=usage + used if used is not None else replace(usage, cost_micros=None), retry=None)
+
+
+def abandon_call(draft: Draft) -> None:
+    purpose = purpose_of(draft.point("open_call"))
+    close_call(draft, "unknown")
+    draft.journal("model.abandoned", step=draft.step, purpose=purpose)
+
+
+def close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"], used: Usage | None = None) -> None:
+    """The open model call has ended; its reservation, if it has one, is settled in the same commit."""
+    call: OpenCall | None = draft.point("open_call")
+    if call is None:
+        return
+    draft.move(open_call=None)
+    if outcome == "unknown":
+        draft.change(unknown_tokens=draft.value("unknown_tokens") + call.tokens)
+        draft.change(unknown_cost_micros=added(draft.value("unknown_cost_micros"), call.cost_micros))
+    elif outcome == "settled" and used is not None:
+        draft.change(settled_cost_micros=added(draft.value("settled_cost_micros"), used.cost_micros))
+    scopes = draft.envelope.scopes
+    if not scopes:
+        return
+    if outcome == "settled" and used is not None:
+        settle = Settle(call.request_id, scopes, "settled", used.total_tokens, used.cost_micros)
+    else:
+        settle = Settle(call.request_id, scopes, outcome)
+    draft.settle = (*draft.settle, settle)

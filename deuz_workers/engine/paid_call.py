@@ -1,0 +1,64 @@
+"""A call that costs money, of a leg: admitted by a commit, sent after it, its outcome carried to the next commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from deuz_workers.core.events import Event, Finished, ModelCallAbandoned, ModelCallFailed
+from deuz_workers.core.limits import Limits
+from deuz_workers.engine.asking import budget_ending
+from deuz_workers.engine.committer import BudgetRefused, StepOver
+from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.engine.stop import Stop
+from deuz_workers.errors import ExecutionPolicyError, as_record
+from deuz_workers.ports.model import Model
+
+
+class PaidCall(Protocol):
+    @property
+    def model(self) -> Model: ...
+    @property
+    def limits(self) -> Limits: ...
+
+    def opening(self) -> tuple[Event, ...]:
+        """Events that have to be saved before the request leaves."""
+        ...
+
+    async def send(self, stop: Stop, revision: int, deadline_in_ms: int | None) -> Event | None:
+        """Make the call; `revision` is that of the commit which allowed it, `deadline_in_ms` counts from the step's load.
+
+        None: ended at once because the lease is lost, the run cancelled or the drain's grace over; nobody knows the outcome.
+        """
+        ...
+
+
+async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
+    """Commit, send, carry what came of it. None: the leg goes on from what is carried."""
+    try:
+        leg.run.envelope.policy.check_model(call.model.name)
+        await leg.commit(*call.opening())
+    except ExecutionPolicyError as error:
+        await leg.commit(Finished("failed", error=as_record(error)))
+        return "ended"
+    except BudgetRefused as refused:
+        await leg.commit(budget_ending(refused.refusal))
+        return "ended"
+    leg.hold_for(call.limits.model_timeout_ms, label)
+    event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
+    if event is not None:
+        if isinstance(event, ModelCallFailed) and _time_is_over(leg):
+            event = replace(event, retry_in_ms=event.retry_in_ms or 1)  # the run ends by its time, not by this
+        leg.carry(event)
+        return None
+    if leg.stop.is_lost:
+        raise StepOver("the lease is gone")
+    leg.carry(ModelCallAbandoned())
+    if leg.stop.is_cancelled:
+        return None
+    await leg.commit()
+    return "drained"
+
+
+def _time_is_over(leg: Leg) -> bool:
+    return leg.head.deadline_in_ms is not None and leg.stop.elapsed_ms >= leg.head.deadline_in_ms
