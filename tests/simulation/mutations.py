@@ -9,7 +9,7 @@ from tests.simulation.mutations_of_runs import MUTANTS_OF_RUNS
 ENGINE = "engine/engine.py"
 LEG = "engine/leg.py"
 INTAKE = "engine/intake.py"
-MODEL_TURN = "engine/model_turn.py"
+PAID_CALL = "engine/paid_call.py"
 TOOL_TURN = "engine/tool_turn.py"
 GATE = "engine/gate.py"
 COMMITTER = "engine/committer.py"
@@ -112,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a model call starts before its commit is known",
-        MODEL_TURN,
+        PAID_CALL,
         "        await leg.commit(*call.opening())\n",
         '        __import__("asyncio").ensure_future(leg.commit(*call.opening()))\n'
         '        await __import__("asyncio").sleep(0)\n',
