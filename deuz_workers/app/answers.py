@@ -53,7 +53,7 @@ class Answers:
 
     def settle(self, loaded: Loaded, tools: Mapping[str, Tool] = NO_TOOLS) -> bool:
         """They leave nothing open of what the run waits for. `tools`: its agent's, as this process knows them."""
-        if loaded.head.status in FINAL or (loaded.head.mid_step and self.words.left(_run_of(loaded), tools)):
+        if loaded.head.status in FINAL or (_was_interrupted(loaded) and self.words.left(_run_of(loaded), tools)):
             return False
         return loaded.head.status != "suspended" or self._given(loaded, None) is not None
 
@@ -184,6 +184,12 @@ async def hand_in_and_ring(
     head = await access.head(scope, run_id)
     await access.ring([Bell(scope, run_id, head.queue, head.revision, head.priority, head.agent)])
     return loaded.head.revision, warnings
+
+
+def _was_interrupted(loaded: Loaded) -> bool:
+    """Some call may have begun whose outcome is not stored. Bodies are not read for it."""
+    newest = {(row.step, row.call_id): row.stage for row in loaded.receipts}
+    return loaded.head.mid_step and "executing" in newest.values()
 
 
 def _run_of(loaded: Loaded) -> Run:

@@ -186,8 +186,11 @@ def _provider(provider: Mapping[str, object]) -> dict[str, object]:
 
 def _part_from_record(record: dict[str, object]) -> Part:
     kind = record["type"]
-    provider = record.get("provider", NOTHING)
-    assert isinstance(provider, Mapping)
+    provider = record.get("provider")
+    if provider is None:
+        provider = NOTHING
+    else:
+        assert isinstance(provider, Mapping)
     match kind:
         case "text":
             return TextPart(_text(record["text"]), provider)

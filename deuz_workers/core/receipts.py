@@ -7,8 +7,8 @@ counts. The raw value is stored once, in the row that first knew it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 from deuz_workers.core.change import ReceiptRow, Stage
 from deuz_workers.core.codec import decode
@@ -82,21 +82,22 @@ def fold_receipts(rows: Iterable[ReceiptRow]) -> dict[tuple[int, str], Receipt]:
 
     Raises `CodecError` for a row that cannot be read.
     """
-    found: dict[tuple[int, str], Receipt] = {}
+    found: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
-        key = (row.step, row.call_id)
-        found[key] = _fold(found.get(key), row)
-    return found
+        record = decode(row.body)
+        if not isinstance(record, dict):
+            raise CodecError(f"receipt {row.step}/{row.call_id}/{row.seq} is no record")
+        known = cast(Mapping[str, object], record)
+        told = found.get((row.step, row.call_id))
+        if told is None:
+            told = found[row.step, row.call_id] = dict[str, Any](step=row.step, call_id=row.call_id)
+            told["tool"] = str(known.get("tool", ""))
+        told["seq"], told["stage"] = row.seq, row.stage
+        for name in known:
+            if name in _ADDED:
+                told[name] = known[name]
+    return {key: Receipt(**told) for key, told in found.items()}
 
 
-def _fold(before: Receipt | None, row: ReceiptRow) -> Receipt:
-    record = decode(row.body)
-    if not isinstance(record, dict):
-        raise CodecError(f"receipt {row.step}/{row.call_id}/{row.seq} is no record")
-    known = cast(Mapping[str, object], record)
-    receipt = before or Receipt(row.step, row.call_id, row.seq, row.stage, str(known.get("tool", "")))
-    changes: dict[str, object] = {"seq": row.seq, "stage": row.stage}
-    for name in ("idempotent", "attempt", "value", "text", "error", "outcome", "reason", "reconciled"):
-        if name in known:
-            changes[name] = known[name]
-    return replace(receipt, **changes)
+_ADDED = frozenset(("idempotent", "attempt", "value", "text", "error", "outcome", "reason", "reconciled"))
+"""What a row may say of a receipt beside its stage."""

@@ -165,7 +165,7 @@ def _compaction_of(head: Head, messages: Sequence[MessageRow]) -> Compaction:
 
 def _resolved(message: Message, receipts: Mapping[tuple[int, str], Receipt]) -> Message:
     """The message with the texts that only their receipts hold."""
-    if not any(isinstance(part, ToolResultPart) and part.receipt_step is not None for part in message.parts):
+    if message.role != "tool" or all(result.receipt_step is None for result in message.tool_results):
         return message
     return replace(message, parts=tuple(_resolved_part(part, receipts) for part in message.parts))
 

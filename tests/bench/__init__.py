@@ -22,4 +22,10 @@ that the first lines name; Postgres, Valkey, workers and the bench itself share 
                           save of 1 KB with its outbox row, one doorbell, and none of what the product is for. A turn has
                           three commits where it has one
 ``reservations/s``        admissions against one budget scope: the hottest row that a tenant can have
+``ms from a resume``      with ``--only resume`` and ``--only disk``: a run of 1,000 and of 2,000 turns, each with 2 KB from its
+                          tool, whose process is killed in the model call after the last. From the call that resumes it, in a
+                          new process that has its modules, to the call of the model; the lease of the dead has lapsed before.
+                          The processor's share of it is what others on the machine do not lengthen
+``room on disk``          of such a run when it has ended, as a multiple of what its tools returned: all files of a SQLite
+                          database, or `pg_total_relation_size` of the tables after a plain VACUUM
 """

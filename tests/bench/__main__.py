@@ -25,6 +25,7 @@ from tests.bench.backlog_bench import BacklogBench
 from tests.bench.celery_bench import CeleryBench
 from tests.bench.floor_bench import FloorBench
 from tests.bench.ledger_bench import admissions
+from tests.bench.long_run_bench import postgres_run, sqlite_run
 from tests.bench.machine import disk_of, machine, versions
 from tests.bench.processes import SLOTS
 from tests.bench.sqlite_bench import embedded
@@ -35,6 +36,8 @@ PARTS = ("embedded", "celery", "floor")
 BACKLOG = "backlog"
 """Only when it is asked for: it fills a database."""
 BACKLOG_RUNS = 100_000
+RESUME, DISK = "resume", "disk"
+"""Only when they are asked for: they take half a minute each."""
 PROGRAMS = (POSTGRES_BIN_DIR, REDIS_SERVER)
 """Environment variables that choose the servers' programs; without them those of the system come before those of wheels."""
 
@@ -61,7 +64,9 @@ def main(arguments: list[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--turns", type=int, help="length of the run that goes alone; windows beyond it are left out")
     parser.add_argument("--quick", action="store_true", help="one repeat of everything, under a minute")
-    parser.add_argument("--only", choices=(*PARTS, BACKLOG), action="append", help="only this part; may be given again")
+    parser.add_argument(
+        "--only", choices=(*PARTS, BACKLOG, RESUME, DISK), action="append", help="only this part; may be given again"
+    )
     parser.add_argument("--backlog-runs", type=int, default=BACKLOG_RUNS, help="runs that wait in the part `backlog`")
     parser.add_argument("--window", type=int, default=0, help="the setting of that name, in the part `backlog` and under load")
     parser.add_argument(
@@ -124,6 +129,8 @@ def measure(
             closing(BacklogBench(folder, postgres.url, valkey.url, window)) as backlog,
         ):
             columns["backlog"] = backlog.measure(backlog_runs)
+    if RESUME in parts or DISK in parts:
+        columns |= _long_runs(parts, effort.turns)
     return lines, {title: derived(figures) for title, figures in columns.items()}
 
 
@@ -138,6 +145,21 @@ def _embedded(folder: Path, effort: Effort) -> dict[str, Figures]:
         "SQLite NORMAL": run(folder / "normal", "normal"),
         "SQLite FULL": run(folder / "full", "full"),
     }
+
+
+def _long_runs(parts: tuple[str, ...], turns: int) -> dict[str, Figures]:
+    """Runs that are killed in the call after their last turn: of a thousand turns, and of two thousand on both stores."""
+    columns: dict[str, Figures] = {}
+    if RESUME in parts:
+        _tell(RESUME)
+        with tempfile.TemporaryDirectory(prefix="deuz-bench-") as folder:
+            columns["resumed SQLite"] = sqlite_run(Path(folder), turns)
+    if DISK in parts:
+        _tell(DISK)
+        with _servers() as (folder, postgres, _):
+            columns["long SQLite"] = sqlite_run(folder, 2 * turns)
+            columns["long Postgres"] = postgres_run(folder, postgres.url, 2 * turns)
+    return columns
 
 
 def _on_servers(

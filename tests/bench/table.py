@@ -27,6 +27,10 @@ ROWS: Mapping[str, str] = {
     "newcomer_starts_ms_median": "ms until a newcomer's run begins, median",
     "newcomer_starts_ms_max": "ms until a newcomer's run begins, most",
     "backlog_runs_per_s": "runs/s off the backlog",
+    "resume_ms": "ms from a resume to the model's call",
+    "resume_cpu_ms": "of the processor meanwhile, ms",
+    "resumed_messages": "messages of the resumed run",
+    "disk_times_payload": "room on disk / results alone",
     "reservations_per_s_one_scope": "reservations/s, 1 scope, 8 clients",
 }
 """Names of figures in `--json`, and in the table."""

@@ -62,6 +62,18 @@ def test_the_backlog_part_runs_and_names_its_figures() -> None:
     assert figures["backlog_looks_above_window"] == 0
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("postgres_dsn")
+def test_a_long_run_is_killed_and_resumed_and_names_its_figures() -> None:
+    """The next process sends the whole history, and everything takes some room."""
+    printed = bench("--only", "resume", "--only", "disk")
+    assert list(printed["figures"]) == ["resumed SQLite", "long SQLite", "long Postgres"]
+    for figures, turns in zip(printed["figures"].values(), (20, 40, 40), strict=True):
+        assert {"resume_ms", "resume_cpu_ms", "disk_times_payload"} <= set(figures) <= set(ROWS)
+        assert figures["resumed_messages"] == 2 * turns + 1
+        assert figures["disk_times_payload"] > 1
+
+
 def test_a_window_costs_what_lies_between_its_edges() -> None:
     """Time from leaving the first gate to coming to the last; counters by difference, idle log taken off; per turn."""
     edges = {
