@@ -104,7 +104,8 @@ insert_run
     ``rid scope run_id kind agent body status last_seq queue priority phase version revision epoch mid_step tokens cost_micros?
     model_step compactions folded_from folded_to folded_step created_at_ms? parked? is_due slot_key? digest shard``, the lists
     of ``commit`` for messages and receipts, ``journal_seq journal_body journal_at_ms?``, those of ``commit`` for items and
-    ``item_answer? item_votes?``, ``tag_key tag_value``, ``budget_key? budget_tokens? budget_micros?`` -> ``created`` bool. Nothing is written where the run id is taken
+    ``item_answer? item_votes?``, ``tag_key tag_value``, ``budget_key? budget_tokens? budget_micros?`` -> ``created`` bool.
+    Nothing is written where the run id is taken
 prune
     ``older_ms status scope? limit`` -> ``runs``, how many are gone. At most ``limit``, swarms with all their tasks
 cost_by_tag

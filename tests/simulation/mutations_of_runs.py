@@ -14,6 +14,7 @@ MODEL_CALL = "engine/model_call.py"
 HOOKED = "engine/hooked.py"
 DECIDE = "core/decide.py"
 EVOLVE = "core/evolve.py"
+OPEN_CALL = "core/open_call.py"
 ENVELOPE = "core/envelope.py"
 DOOR = "app/door.py"
 SETTLING = "app/settling.py"
@@ -244,13 +245,13 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a call nobody knows the end of keeps its reservation",
-        EVOLVE,
+        OPEN_CALL,
         "    draft.settle = (*draft.settle, settle)\n",
         '    if outcome != "unknown":\n        draft.settle = (*draft.settle, settle)\n',
     ),
     mutant(
         "a reply does not settle its reservation",
-        EVOLVE,
+        OPEN_CALL,
         "    draft.settle = (*draft.settle, settle)\n",
         '    if outcome != "settled":\n        draft.settle = (*draft.settle, settle)\n',
     ),
