@@ -38,6 +38,7 @@ async def make_room(leg: Leg, model: Model) -> tuple[bool, LoopEnd | None]:
     end = await make_call(leg, call, "summary")
     if end is not None or not (leg.carried and isinstance(leg.carried[-1], HistorySummarized)):
         return False, end
+    await leg.check_may_start()
     if leg.stop.is_draining:
         await leg.commit()
         return False, "drained"
