@@ -250,9 +250,12 @@ class People:
         if self.crowd is not None and world.chance.random() < 0.3:
             await self._find_out_wrongly(run_id, outputs)
         try:
-            approvals = {
-                call_id: True for call_id in retry if call_id != REDUCE
-            }  # a gated call needs a new one to run once more
+            effects_there = await self.handle(run_id).unknown_effects()
+            approvals: dict[str, dict[str, object]] = {  # a gated call needs a new one to run once more
+                effect.tool_call_id: {"approved": True, "by": "ann"} | ({} if effect.token is None else {"token": effect.token})
+                for effect in effects_there
+                if effect.tool_call_id in retry and effect.approval_id is not None
+            }
             await self.handle(run_id).reconcile(outputs, errors=errors, retry=retry, approvals=approvals)
         except ConfigurationError as error:
             self._world.complain(f"{run_id} is parked and cannot be reconciled: {error}")
