@@ -29,7 +29,9 @@ LOOKS = 8
 FIRST_LOOK_MS = 5
 """After a run was left as a row; the next look comes twice as late, up to an eighth of the interval."""
 APART_MS = 10
-"""Between two feedings outside the passes, over all processes: a feeding costs the store some milliseconds."""
+"""Between two feedings outside the passes, over all processes, at least."""
+APART_TIMES = 4
+"""As many times as the last feeding took, if that is more: feeding keeps the store busy a fifth of the time at most."""
 
 Fed = Literal["fed", "empty", "full", "away"]
 """Of a queue with room: all of it was given away, or nothing more waits. `full`: none was free, or somebody else has just fed
@@ -115,12 +117,17 @@ class Sweeper:
         left, longest_ms = self._left[queue], max(FIRST_LOOK_MS, self._interval_ms // LOOKS)
         while True:
             await left.wait()
-            pause_ms, found = FIRST_LOOK_MS, "full"
+            pause_ms, apart_ms, found = FIRST_LOOK_MS, APART_MS, "full"
             while found in ("fed", "full") or left.is_set():
                 await self._gear.clock.sleep_ms(pause_ms)
                 left.clear()
-                found = await self._try(self.feed(queue))
-                pause_ms = FIRST_LOOK_MS if found == "fed" else min(longest_ms, 2 * pause_ms)
+                began_ms = self._gear.clock.monotonic_ms()
+                found = await self._try(self.feed(queue, apart_ms))
+                pause_ms = min(longest_ms, 2 * pause_ms)
+                if found == "fed":
+                    took_ms = self._gear.clock.monotonic_ms() - began_ms
+                    pause_ms = min(longest_ms, max(FIRST_LOOK_MS, APART_TIMES * took_ms))
+                    apart_ms = max(APART_MS, pause_ms)
 
     async def _try(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What it returns; None if a server is away, which is told once per outage."""
@@ -162,9 +169,9 @@ class Sweeper:
             rung += await self._pass(queue, sweep_pass)
         return rung
 
-    async def feed(self, queue: str) -> Fed:
+    async def feed(self, queue: str, apart_ms: int = APART_MS) -> Fed:
         """Ring what is entitled to the room in `queue`. Raises what store and leases raise."""
-        look = await self._look(queue, apart_ms=APART_MS)
+        look = await self._look(queue, apart_ms=apart_ms)
         if look is None:
             return "away"
         if not look.may_feed or look.room == 0:
