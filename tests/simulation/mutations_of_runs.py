@@ -210,6 +210,7 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
         SETTLING,
         "    if left := given.left(run):\n",
         "    if left := ():\n",
+        "tests/app/test_reconciliation.py",
     ),
     mutant(
         "a word about one execution is taken for the next one",
@@ -223,7 +224,7 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
         "core/reconciliation.py",
         "    return () if left_open else tuple(fitting.values())\n",
         "    return tuple(fitting.values())\n",
-        "tests/app/test_reconciliation.py",
+        "tests/core/test_words_about_effects.py",
     ),
     mutant(
         "a letter is put between calls and their results",

@@ -251,7 +251,7 @@ class People:
             await self._find_out_wrongly(run_id, outputs)
         try:
             effects_there = await self.handle(run_id).unknown_effects()
-            approvals: dict[str, dict[str, object]] = {  # a gated call needs a new one to run once more
+            approvals: dict[str, Mapping[str, object]] = {  # a gated call needs a new one to run once more
                 effect.tool_call_id: {"approved": True, "by": "ann"} | ({} if effect.token is None else {"token": effect.token})
                 for effect in effects_there
                 if effect.tool_call_id in retry and effect.approval_id is not None
