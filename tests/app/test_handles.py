@@ -316,7 +316,7 @@ async def test_verdicts_that_are_none_are_refused(memory: World) -> None:
         await app.aio.resume_embedded("r", approvals={waiting.pending_approvals[0].approval_id: {"ok": 1}})
     with pytest.raises(ConfigurationError, match="was not interrupted"):
         await app.aio.resume_embedded("r", retry_tool_call_ids=["c"])
-    with pytest.raises(ConfigurationError, match="listed twice"):
+    with pytest.raises(ConfigurationError, match="named twice"):
         await app.aio.resume_embedded("r", retry_tool_call_ids=["c"], reconciled_tool_results={"c": 1})
 
 
