@@ -73,21 +73,28 @@ class Guards:
             return planned, guarded
         return replace(planned, call=replace(planned.call, arguments=dict(guarded.value))), guarded
 
-    async def prepared(self, run: Run, step: int) -> StepPlan | str:
-        """What the step is to be, or the name of the condition that ends the loop before it."""
-        envelope = run.envelope
-        info = StepInfo(
-            envelope.scope, envelope.run_id, envelope.agent, step, run.history, envelope.usage, self.runtime_context
-        )
+    async def stop_condition(self, run: Run, step: int) -> str | None:
+        """The name of the condition that ends the loop before the step."""
+        info = self._info(run, step)
         for name, condition in self.agent.stop_when.items():
             if await self._ask(f"stop condition {name!r}", condition, info):
                 return name
+        return None
+
+    async def prepared(self, run: Run, step: int) -> StepPlan:
+        """What the step is to be."""
         if self.agent.prepare_step is None:
             return StepPlan()
-        plan = await self._ask("prepare_step", self.agent.prepare_step, info)
+        plan = await self._ask("prepare_step", self.agent.prepare_step, self._info(run, step))
         if plan is not None and not isinstance(plan, StepPlan):
             raise HookError(f"prepare_step returned a {type(plan).__name__}; return a StepPlan or None")
         return plan or StepPlan()
+
+    def _info(self, run: Run, step: int) -> StepInfo:
+        envelope = run.envelope
+        return StepInfo(
+            envelope.scope, envelope.run_id, envelope.agent, step, run.history, envelope.usage, self.runtime_context
+        )
 
     async def _ask(self, what: str, function: Any, *given: object) -> Any:
         try:

@@ -15,11 +15,10 @@ from deuz_workers.ports.guard import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """What hooks changed before a model call, and what the call is to be or why there is none."""
+class Checked:
+    """What hooks changed before a model call, and the end of the run where there is none."""
 
-    events: tuple[Event, ...]
-    plan: StepPlan
+    events: tuple[Event, ...] = ()
     ending: Finished | None = None
 
 
@@ -28,8 +27,8 @@ def asked_before_call(agent: AgentDefinition) -> int:
     return len(agent.guardrails.on_input) + len(agent.stop_when) + (agent.prepare_step is not None)
 
 
-async def prepared_call(guards: Guards, run: Run, step: int) -> Prepared:
-    """The input's guardrails once per leg, then the hooks of the tool loop, which see what became of the input."""
+async def checked_call(guards: Guards, run: Run, step: int) -> Checked:
+    """The input's guardrails once per leg, then the conditions that end the tool loop; before anything is paid for."""
     agent = guards.agent
     events: tuple[Event, ...] = ()
     place = newest_input(run)
@@ -38,21 +37,35 @@ async def prepared_call(guards: Guards, run: Run, step: int) -> Prepared:
         events = (*guarded.fired, InputChecked())
         if guarded.blocked is not None:
             details = {"guardrail": guarded.by, "reason": guarded.reason}
-            return Prepared(events, StepPlan(), Finished("stopped", "guardrail:input", details))
+            return Checked(events, Finished("stopped", "guardrail:input", details))
         if guarded.is_rewritten:
             message = with_text(run.history[place], guarded.value)
             events = (*events, HistoryRewritten(replaced(run, place, message)))
-    if run.envelope.phase == "finalizing" or (agent.output is not None and not agent.tools) or not agent.has_step_hooks:
-        return Prepared(events, StepPlan())
-    run = evolve_all(run, events)
+    if not is_of_loop(agent, run):
+        return Checked(events)
+    condition = await guards.stop_condition(evolve_all(run, events), step)
+    if condition is None:
+        return Checked(events)
+    return Checked(events, Finished("stopped", "stop-condition", {"condition": condition}))
+
+
+async def prepared_call(guards: Guards, run: Run, step: int) -> tuple[tuple[Event, ...], StepPlan]:
+    """What `prepare_step` makes of a call of the tool loop. It sees the history as it would be sent."""
+    agent = guards.agent
+    if agent.prepare_step is None or not is_of_loop(agent, run):
+        return (), StepPlan()
     plan = await guards.prepared(run, step)
-    if isinstance(plan, str):
-        return Prepared(events, StepPlan(), Finished("stopped", "stop-condition", {"condition": plan}))
+    events: tuple[Event, ...] = ()
     if plan.messages is not None and list(plan.messages) != list(run.history):
-        events = (*events, HistoryRewritten(tuple(plan.messages)))
+        events = (HistoryRewritten(tuple(plan.messages)),)
     unknown = sorted({*(plan.active_tools or ())} - agent.tools.keys())
     warnings = [Warned("activeTools", f"active_tools names {name!r}, which the agent does not have") for name in unknown]
-    return Prepared((*events, *warnings), plan)
+    return (*events, *warnings), plan
+
+
+def is_of_loop(agent: AgentDefinition, run: Run) -> bool:
+    """The next call is not one that asks for the final answer, which hooks of the loop have no part in (FIN-014)."""
+    return run.envelope.phase != "finalizing" and not (agent.output is not None and not agent.tools)
 
 
 async def guarded_turn(guards: Guards, run: Run, answered: TurnAnswered) -> tuple[Event, ...]:

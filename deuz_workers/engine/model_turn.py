@@ -8,7 +8,7 @@ from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.engine.answer import judge
 from deuz_workers.engine.compacting import make_room
-from deuz_workers.engine.hooked import asked_before_call, guarded_ending, guarded_turn, prepared_call
+from deuz_workers.engine.hooked import asked_before_call, checked_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.paid_call import make_call
@@ -17,20 +17,31 @@ from deuz_workers.ports.guard import StepPlan
 
 
 async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
-    assert isinstance(leg.definition, AgentDefinition)
+    agent = leg.definition
+    assert isinstance(agent, AgentDefinition)
     await leg.check_may_start()
-    plan = StepPlan()
-    if asked := asked_before_call(leg.definition):
-        prepared = await prepared_call(await leg.guards(leg.definition, asked), leg.run, effect.step)
-        leg.carry(*prepared.events)
-        if prepared.ending is not None:
-            await leg.commit(prepared.ending)
+    plan, guards = StepPlan(), None
+    if asked := asked_before_call(agent):
+        guards = await leg.guards(agent, asked)
+        checked = await checked_call(guards, leg.run, effect.step)
+        leg.carry(*checked.events)
+        if checked.ending is not None:
+            await leg.commit(checked.ending)
             return "ended"
-        plan = prepared.plan
-    may_send, end = await make_room(leg, plan.model or leg.definition.model)
+    before = leg.carried
+    may_send, end = await make_room(leg, agent.model)
     if not may_send:
         return end
-    call = ModelCall(leg.gear, leg.definition, leg.run, effect, leg.bindings, plan)
+    if guards is not None and agent.prepare_step is not None:
+        if leg.carried is not before:
+            guards = await leg.guards(agent, 1)  # time has passed, and what was paid for is saved first
+        events, plan = await prepared_call(guards, leg.run, effect.step)
+        leg.carry(*events)
+        if plan.model is not None or plan.messages is not None:
+            may_send, end = await make_room(leg, plan.model or agent.model)
+            if not may_send:
+                return end
+    call = ModelCall(leg.gear, agent, leg.run, effect, leg.bindings, plan)
     return await make_call(leg, call, "model")
 
 

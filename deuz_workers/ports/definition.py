@@ -68,10 +68,6 @@ class AgentDefinition:
     compaction: CompactionPolicy | None = None
     """None: history is shortened only when a provider refuses it as too long."""
 
-    @property
-    def has_step_hooks(self) -> bool:
-        return self.prepare_step is not None or bool(self.stop_when)
-
 
 @dataclass(frozen=True, slots=True)
 class ReducerContext:

@@ -181,6 +181,7 @@ async def test_a_verdict_of_an_earlier_turn_does_not_release_a_later_call(world:
     assert done.done == {"ann:1": 1, "bob:1": 1}
 
 
+@pytest.mark.spec("APR-008")
 async def test_a_rewritten_history_does_not_make_an_id_unique(world: World) -> None:
     """`prepare_step` cut the first call of that id away; the record knows that it was asked for twice."""
     done = Effects()

@@ -8,10 +8,12 @@ import pytest
 
 from deuz_workers import (
     Agent,
+    Block,
     Budget,
     CompactionPolicy,
     ConfigurationError,
     Deuz,
+    Guardrails,
     Limits,
     MockModel,
     ModelContextOverflowError,
@@ -104,7 +106,7 @@ async def journal(app: Deuz, world: World, run_id: str = "r") -> list[dict[str, 
     return [record for row in rows if isinstance(record := decode(row.body), dict)]
 
 
-@pytest.mark.spec("CMP-001", "CMP-006", "CMP-008")
+@pytest.mark.spec("CMP-001", "CMP-006", "CMP-008", "RES-012")
 async def test_a_long_run_stays_within_the_window_layer_by_layer(world: World) -> None:
     """Each layer is an event with the tokens before and after; no request passes the window; pairs stay whole (the model
     refuses others); the summary is paid for by the run; the transcript has every word that the history leaves out."""
@@ -135,6 +137,39 @@ async def test_a_long_run_stays_within_the_window_layer_by_layer(world: World) -
     balance = await world.store.balance(run_scope_key(head.rid))
     assert balance is not None
     assert (balance.spent.tokens, balance.held.tokens, balance.unknown.tokens) == (result.usage.total_tokens, 0, 0)
+
+
+@pytest.mark.spec("PRP-001")
+async def test_a_step_is_prepared_when_room_was_made_for_it(world: World) -> None:
+    """`prepare_step` is asked once before each call of the loop, and sees the history that is sent, summary and all."""
+    seen: list[tuple[Any, ...]] = []
+
+    def prepare(info: StepInfo) -> None:
+        seen.append(tuple(info.messages))
+
+    reader = Reader(30, text="I read on. " * 40)
+    result = await world.process(agent(reader, prepare_step=prepare)).aio.run_embedded("x", "read everything", run_id="r")
+    assert (result.status, len(reader.summaries) > 1) == ("completed", True)
+    assert seen == [request.messages for request in reader.requests]
+
+
+async def test_a_prepared_history_that_is_too_long_is_shortened_too(world: World) -> None:
+    """What the hook puts in its place has to fit as well; the input's guardrail comes before any call that is paid for."""
+    long = [user("the task"), *(m for n in range(30) for m in (assistant(f"{n} " * 80), user("and?")))]
+
+    def prepare(info: StepInfo) -> StepPlan | None:
+        return StepPlan(messages=long) if info.step == 1 and len(info.messages) == 1 else None
+
+    reader = Reader(0)
+    result = await world.process(agent(reader, prepare_step=prepare)).aio.run_embedded("x", "go", run_id="r")
+    assert (result.status, len(reader.summaries)) == ("completed", 1)
+    assert max(counted(request).input_tokens for request in reader.requests) <= WINDOW
+
+    refusing = Reader(0)
+    rails = Guardrails(on_input=lambda text, context: Block("no"))
+    made = agent(refusing, guardrails=rails)
+    result = await world.process(made).aio.run_embedded("x", messages=long, run_id="b")
+    assert (result.status, result.reason, refusing.summaries) == ("stopped", "guardrail:input", [])
 
 
 @pytest.mark.spec("CMP-010")
@@ -223,7 +258,7 @@ async def test_a_death_at_every_commit_leaves_one_history(world: World, *, appli
         assert [message.text for message in result.messages if is_summary(message)]
 
 
-@pytest.mark.spec("CMP-009")
+@pytest.mark.spec("APR-008", "CMP-009")
 async def test_a_call_id_that_was_used_before_stays_taken_after_compaction(world: World) -> None:
     """The earlier call and its request are folded away; a verdict under the bare id is refused as it was before."""
     turns = {1: "same", 12: "same"}

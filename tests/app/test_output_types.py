@@ -68,7 +68,7 @@ def agent(*script: Entry, tools: bool = True, output: Any = Invoice, **given: An
     return Agent("x", model=MockModel(script), tools=[look] if tools else [], output_type=output, **given)
 
 
-@pytest.mark.spec("FIN-001", "FIN-002")
+@pytest.mark.spec("FIN-001", "FIN-002", "RES-012")
 async def test_the_answer_is_asked_for_after_the_tool_loop(world: World) -> None:
     """The last request carries the format, the loop's messages unchanged and one user turn behind them, the same tools with
     choice `none`; it counts as a step."""
@@ -183,6 +183,7 @@ async def test_a_model_that_is_never_right_stops_the_run(world: World, tools: bo
     assert (envelope.checkpoint.output_attempts, envelope.phase) == (2, "finalizing")
 
 
+@pytest.mark.spec("RES-012")
 async def test_steps_are_bounded_over_both_phases(memory: World) -> None:
     """A run that used all steps in its loop gets no answer any more."""
     made = agent(calls(call("look")), "seen", GOOD, limits=Limits(max_steps=2))

@@ -43,7 +43,7 @@ def model_of(made: Agent) -> MockModel:
     return made.model
 
 
-@pytest.mark.spec("PRP-005")
+@pytest.mark.spec("PRP-001", "PRP-005")
 async def test_a_plan_holds_for_its_step_and_new_messages_for_all_later_ones(world: World) -> None:
     """Hooks see step, messages and usage so far; tools, tool choice and model are of one step, the history stays rewritten."""
     infos: list[StepInfo] = []
