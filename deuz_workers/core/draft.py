@@ -83,11 +83,11 @@ class Draft:
 
     @property
     def place(self) -> dict[str, int]:
-        """How far the history goes, as journal records say it: `seq`, and `epoch` where it was rewritten."""
+        """How far the history goes, as journal records say it: `last_seq`, and `epoch` where it was rewritten."""
         rewritten, before = self._rewritten, self._run.envelope
         epoch = before.epoch + (rewritten is not None)
         last_seq = before.last_seq if rewritten is None else len(rewritten) - 1
-        return {"seq": last_seq + len(self._messages)} | ({"epoch": epoch} if epoch else {})
+        return {"last_seq": last_seq + len(self._messages)} | ({"epoch": epoch} if epoch else {})
 
     def append(self, *messages: Message) -> None:
         self._messages = (*self._messages, *messages)

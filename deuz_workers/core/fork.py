@@ -29,7 +29,7 @@ def places_of(journal: Iterable[str]) -> Mapping[int, Place]:
     for body in journal:
         record = cast(Mapping[str, object], decode(body))
         turn = {"turn.answered": record.get("step"), "model.called": 0}.get(str(record.get("type")))
-        seq, epoch = record.get("seq"), record.get("epoch", 0)
+        seq, epoch = record.get("last_seq"), record.get("epoch", 0)
         if isinstance(turn, int) and isinstance(seq, int) and isinstance(epoch, int):
             found.setdefault(turn, Place(epoch, seq))
     return found
