@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 
+from deuz_workers.app.deuz import Deuz
 from tests.faults.verified_agents import application
 from tests.workers.pool import Pool
 
 pytestmark = pytest.mark.processes
 
 
+@pytest.fixture
+def client(pool: Pool) -> Generator[Deuz]:
+    """Of the pool, whose workers have a verifier."""
+    pool.module = "tests.faults.verified_agents:app"
+    client = application(pool.app.settings)
+    yield client
+    client.close()
+
+
 @pytest.mark.spec("VER-014", "VER-012", "FIN-017")
 @pytest.mark.parametrize("kind", ["threads", "prefork"])
-def test_a_worker_killed_in_the_verifier_is_one_attempt(pool: Pool, kind: str) -> None:
+def test_a_worker_killed_in_the_verifier_is_one_attempt(pool: Pool, client: Deuz, kind: str) -> None:
     """Stored phase `finalizing` in between. The next worker asks about the same candidate of the same run, under the next
     number, and the model for nothing."""
-    pool.module = "tests.faults.verified_agents:app"
     worker = pool.start(kind)
-    client = application(pool.app.settings)
     handle = client.enqueue("verified", "go")
     [first] = (line.split() for line in pool.wait_for_lines("verify"))
     envelope = handle.envelope()
@@ -37,11 +46,9 @@ def test_a_worker_killed_in_the_verifier_is_one_attempt(pool: Pool, kind: str) -
 
 
 @pytest.mark.spec("VER-014", "FIN-017")
-def test_a_second_delivery_during_the_verification_is_dropped(pool: Pool) -> None:
+def test_a_second_delivery_during_the_verification_is_dropped(pool: Pool, client: Deuz) -> None:
     """Rung for again and again while the verifier is asked: whoever looks finds the run held, and asks nobody."""
-    pool.module = "tests.faults.verified_agents:app"
     pool.start(concurrency=2)
-    client = application(pool.app.settings)
     handle = client.enqueue("verified", "go")
     pool.wait_for_lines("verify")
     for _ in range(3):
