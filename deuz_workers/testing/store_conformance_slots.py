@@ -55,6 +55,16 @@ class SlotConformance:
         ]
         assert heads[2].run_id not in await bench.swept()
 
+    async def test_a_cancel_that_came_before_the_wait_is_found_by_the_sweep(self, store: RunStore) -> None:
+        """It ends the run at once, whoever holds the slots and whatever became of its doorbell."""
+        bench = Bench(store)
+        holder, waiter = await _start(bench), await _start(bench)
+        assert await _take(bench, holder) == "held"
+        await store.add_note(waiter.scope, waiter.run_id, "cancel", "{}")
+        assert await _take(bench, waiter) == "waiting"
+        assert (await bench.again(waiter)).has_work
+        assert waiter.run_id in await bench.swept()
+
     async def test_many_at_once_get_no_more_than_there_are(self, store: RunStore) -> None:
         """Also when the key is named for the first time."""
         bench = Bench(store)

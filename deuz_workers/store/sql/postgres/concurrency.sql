@@ -3,11 +3,12 @@
 
 -- name: take_slot
 -- For a run that is about to run. `again`: the row of its key was made just now, which this statement does not see yet. Whoever
--- asks while others wait, waits too; the order among them is that of `fill_key`.
+-- asks while others wait, waits too; the order among them is that of `fill_key`. Whoever waits is swept for its end alone, which
+-- a cancel that it has not seen is: the sweep that the note brought near still comes.
 with
 -- include: clock
 locked as materialized (
-    select h.rid, h.scope, h.slot_key, h.slot,
+    select h.rid, h.scope, h.slot_key, h.slot, h.cancel_seq > h.seen_seq as is_cancelled,
            least(h.deadline_at, case when h.status = 'queued' then h.start_before_at end) as ends_at
     from run_head h
     where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint and h.parked is null and h.slot_key is not null
@@ -35,8 +36,10 @@ moved as (
     update run_head h set
         slot     = case when k.granted then 'held' else 'waiting' end,
         due_at   = case when k.granted then h.due_at else l.ends_at end,
-        sweep_at = case when k.granted then h.sweep_at else l.ends_at end,
-        ripe     = h.ripe and k.granted
+        sweep_at = case when k.granted then h.sweep_at
+                        when l.is_cancelled then least(h.sweep_at, l.ends_at)
+                        else l.ends_at end,
+        ripe     = h.ripe and (k.granted or l.is_cancelled)
     from locked l, key_row k
     where h.rid = l.rid
     returning h.slot

@@ -20,8 +20,13 @@ update concurrency set used = used + :used, waiting = waiting + :waiting where s
 update run_head set slot = 'held' where rid = :rid
 
 -- name: wait_for_slot
--- Only its end wakes it, or a slot.
-update run_head as h set slot = 'waiting', due_at_ms = ends.at_ms, sweep_at_ms = ends.at_ms
+-- Only its end wakes it, or a slot. A cancel that it has not seen is its end: the sweep that the note brought near still comes.
+update run_head as h set
+    slot        = 'waiting',
+    due_at_ms   = ends.at_ms,
+    sweep_at_ms = case when h.cancel_seq > h.seen_seq
+                       then min(coalesce(h.sweep_at_ms, ends.at_ms), coalesce(ends.at_ms, h.sweep_at_ms))
+                       else ends.at_ms end
 from (select nullif(min(coalesce(deadline_at_ms, 9223372036854775807),
                         case when status = 'queued' then coalesce(start_before_at_ms, 9223372036854775807)
                              else 9223372036854775807 end), 9223372036854775807) as at_ms
