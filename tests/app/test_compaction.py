@@ -237,6 +237,7 @@ async def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_once_
     assert len(hopeless.model.requests) == 2
 
 
+@pytest.mark.spec("FR-25")
 @pytest.mark.parametrize("applied", [False, True])
 async def test_a_death_at_every_commit_leaves_one_history(world: World, *, applied: bool) -> None:
     """A process dies at each commit in turn, before and after it is saved, so also around those of summaries: the next goes on
@@ -253,14 +254,16 @@ async def test_a_death_at_every_commit_leaves_one_history(world: World, *, appli
             await dying.aio.run_embedded("x", "read everything", run_id=run_id)
         result = await world.process(agent(reader)).aio.resume_embedded(run_id)
         assert (result.status, len(result.transcript)) == ("completed", 1 + 2 * 9 + 1)
+        assert all(History(request.messages).is_paired for request in reader.requests)
         extra = len(reader.requests) + len(reader.summaries) - len(clean.requests) - len(clean.summaries)
         assert extra <= 1
         assert [message.text for message in result.messages if is_summary(message)]
 
 
 @pytest.mark.spec("APR-008", "CMP-009")
-async def test_a_call_id_that_was_used_before_stays_taken_after_compaction(world: World) -> None:
-    """The earlier call and its request are folded away; a verdict under the bare id is refused as it was before."""
+@pytest.mark.parametrize("by", ["compaction", "prepare_step"])
+async def test_a_call_id_that_was_used_before_stays_taken_after_the_history_was_cut(world: World, by: str) -> None:
+    """The earlier call and its request are gone from the history; a verdict under the bare id is refused as it was before."""
     turns = {1: "same", 12: "same"}
 
     @tool(needs_approval=lambda arguments, context: context.model_step in turns)
@@ -277,22 +280,29 @@ async def test_a_call_id_that_was_used_before_stays_taken_after_compaction(world
         text = "I pay. " * 30
         return calls(call("pay").with_id(turns.get(turn, f"c{turn}")), text=text, usage=counted(request))
 
-    made = agent(Reader(0), model=MockModel.function(answer), tools=[pay])
+    def cut(info: StepInfo) -> StepPlan | None:
+        return StepPlan(messages=[user("pay"), *info.messages[-2:]]) if info.step == 12 else None
+
+    given = {"compaction": None, "prepare_step": cut} if by == "prepare_step" else {}
+    made = agent(Reader(0), model=MockModel.function(answer), tools=[pay], **given)
     app = world.process(made)
     first = await app.aio.run_embedded("x", "pay", run_id="r")
     [pending] = first.pending_approvals
     second = await app.aio.resume_embedded("r", approvals={pending.approval_id: True})
     assert second.status == "suspended"
-    assert sum(is_summary(message) for message in second.messages) == 1
+    assert sum(is_summary(message) for message in second.messages) == (by == "compaction")
     assert "same" not in [made.call_id for message in second.messages[:-1] for made in message.tool_uses]
     with pytest.raises(Exception, match="more than once"):
         await app.aio.handle("r").approve("same")
     assert (await world.head("r")).open_items == 1
 
 
-async def test_a_history_that_somebody_cut_is_sent_in_pairs_and_the_repair_is_told(world: World) -> None:
+@pytest.mark.spec("FR-25")
+async def test_a_history_that_somebody_cut_is_sent_in_pairs_and_the_repair_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """A hook keeps only the newest messages, cut at every index, as hooks do that forget about pairs: what the model gets is
-    paired, journal and result have a warning where something was mended, and the run ends well (FR-25)."""
+    paired, log, journal and result have a warning where something was mended, and the run ends well (FR-25)."""
     for kept in range(1, 8):
         reader = Reader(3)
 
@@ -304,6 +314,9 @@ async def test_a_history_that_somebody_cut_is_sent_in_pairs_and_the_repair_is_to
         assert (result.status, result.text) == ("completed", "done"), result.error
         assert History(reader.requests[-1].messages).is_paired
         is_whole = kept % 2 == 0 or kept == 7
+        logged = [record for record in caplog.records if record.getMessage().startswith("history_repaired")]
+        assert bool(logged) is not is_whole
+        caplog.clear()
         warned = [record["setting"] for record in await journal(app, world, f"cut{kept}") if record["type"] == "warning"]
         assert warned == [warning.setting for warning in result.warnings] == ([] if is_whole else ["history"])
 

@@ -16,13 +16,14 @@ from deuz_workers.store import migrate
 STEPS, SIZE = 2_000, 2_048
 
 
+@pytest.mark.spec("FR-38")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_a_run_of_two_thousand_steps_takes_at_most_three_times_its_payload(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """2 KB that nobody can compress come back from a tool in each of 2,000 steps; no vacuum is run, and the log is not counted.
 
-    The other half of field report FR-38, that compaction keeps calls and results paired, comes with compaction itself.
+    The other half of field report FR-38, that compaction keeps calls and results paired, is a test of `core.layers`.
     """
     file = tmp_path / "runs.db"
     url = f"sqlite:///{file}" if kind == "sqlite" else request.getfixturevalue("postgres_dsn")

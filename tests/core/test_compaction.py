@@ -76,7 +76,7 @@ def all_layers(run: Run, by: Measure, text: str = "in short") -> Run:
 
 @given(HISTORIES, st.integers(1, 6), st.lists(turns(), max_size=12))
 @settings(max_examples=200, deadline=None)
-@pytest.mark.spec("CMP-002")
+@pytest.mark.spec("CMP-002", "FR-38")
 def test_what_is_protected_stays_and_pairs_stay_whole(messages: list[Message], keep: int, more: list[list[Message]]) -> None:
     """After every layer, and again after more turns: system turns, the opening user turn, the newest turns of the model with
     all that follows them and the last message are untouched; every call has one result (FR-38)."""
@@ -171,6 +171,7 @@ def test_few_messages_are_not_worth_a_summary() -> None:
 
 @given(HISTORIES, st.data())
 @settings(max_examples=200, deadline=None)
+@pytest.mark.spec("FR-25")
 def test_a_history_that_was_cut_anywhere_is_paired_again(messages: list[Message], data: st.DataObject) -> None:
     """At every index, from either side, with any message taken out: one result for each call and no result without a call;
     what was whole stays, and the repair says what it did (FR-25)."""
