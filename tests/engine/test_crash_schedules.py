@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,7 @@ SCRIPTS = st.lists(
 ).map(tuple)
 
 
+@pytest.mark.timeout(400)  # a thousand schedules take a minute on an idle machine
 @settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCRIPTS, st.frozensets(st.integers(0, 60), max_size=5))
 def test_deaths_change_nothing_but_how_long_it_takes(script: tuple[tuple[str, ...], ...], deaths: frozenset[int]) -> None:
