@@ -18,6 +18,7 @@ from deuz_workers import (
     Agent,
     Approval,
     Block,
+    CompactionPolicy,
     Deuz,
     GuardContext,
     Guardrails,
@@ -29,6 +30,7 @@ from deuz_workers import (
     StepInfo,
     StepPlan,
     ToolContext,
+    Usage,
     Verified,
     VerifyContext,
     client_tool,
@@ -36,11 +38,13 @@ from deuz_workers import (
     tokens_above,
     tool,
 )
+from deuz_workers.core.history import message_bytes
+from deuz_workers.core.summary_request import INSTRUCTIONS
 from deuz_workers.errors import ModelRateLimitedError, ModelRequestError
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.store import RunStore
-from deuz_workers.providers.script import Entry, attempts, call, calls, hangs
+from deuz_workers.providers.script import Entry, attempts, call, calls, hangs, reply
 from tests.workers.agents import TRACES, trace
 
 
@@ -179,6 +183,15 @@ def room(request: ModelRequest) -> Entry:
     return calls(call("enter", room=request.messages[0].text)) if turn < 2 else "done"
 
 
+def reading(request: ModelRequest) -> Entry:
+    """Looks at eight pages, more than its window holds."""
+    usage = Usage(sum(map(message_bytes, request.messages)) // 4, 5)
+    if request.messages[0].text == INSTRUCTIONS:
+        return reply("in short", usage=usage)
+    turn = int(request.request_id.split(":")[1])
+    return calls(call("look", text="page " * 200), usage=usage) if turn <= 8 else "done"
+
+
 @reducer
 def merge(results: Mapping[str, object]) -> object:
     """All results, as pairs."""
@@ -218,6 +231,9 @@ def agents() -> list[Agent]:
         Agent("planned", model=MockModel.function(offered), tools=[note, look], prepare_step=one_look),
         scripted("stopped", *(calls(call("look", text="on")) for _ in range(9)), tools=[look], stop_when=tokens_above(40)),
         scripted("endless", *(calls(call("look", text="on")) for _ in range(9)), tools=[look], limits=Limits(max_steps=3)),
+        Agent(
+            "long", model=MockModel.function(reading), tools=[look], compaction=CompactionPolicy(context_window_tokens=4_000)
+        ),
         scripted("slow", hangs()),
         scripted("broken", calls(call("look", text="on")), ModelRequestError("no such model"), tools=[look]),
         scripted("flaky", attempts(ModelRateLimitedError("slow down", retry_after_ms=20), "done")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from deuz_workers.core.compaction import is_summary
 from tests.drivers.agents import Invoice
 from tests.drivers.driver import Driver
 
@@ -80,3 +81,13 @@ def test_a_loop_ends_by_condition_or_limit(driver: Driver, agent: str, reason: s
     result = driver.result(run)
     assert (result.status, result.reason, result.steps) == ("stopped", reason, steps)
     assert len(driver.effects(run)) == steps
+
+
+def test_a_history_is_kept_within_its_window(driver: Driver) -> None:
+    """By results left out and a summary; the transcript is whole, and no page is looked at twice."""
+    run = driver.start("long")
+    result = driver.result(run)
+    assert (result.status, result.output, result.steps) == ("completed", "done", 9)
+    assert sum(is_summary(message) for message in result.messages) == 1
+    assert len(result.messages) < len(result.transcript) == 1 + 2 * 8 + 1
+    assert len(driver.effects(run)) == 8
