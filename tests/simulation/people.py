@@ -235,10 +235,11 @@ class People:
             if receipt.call_id == REDUCE:
                 retry.append(receipt.call_id)
                 continue
-            if key not in effects.values and stops:
+            needs_two = receipt.tool == "both"  # one person's word does not let it run once more
+            if key not in effects.values and stops and not needs_two:
                 retry.append(receipt.call_id)
                 continue
-            if key in effects.values and self.crowd is not None and world.chance.random() < 0.2:
+            if key in effects.values and self.crowd is not None and not needs_two and world.chance.random() < 0.2:
                 retry.append(receipt.call_id)  # it has happened, and may happen once more
                 continue
             amount = _amount_of(run, receipt.call_id)
