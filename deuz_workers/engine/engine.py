@@ -159,9 +159,15 @@ class Engine:
         stop = Stop(gear.clock)
         loop = asyncio.get_running_loop()
 
+        confirming: set[asyncio.Task[None]] = set()
+
+        def confirm() -> None:
+            confirming.add(loop.create_task(self._confirm_cancel(scope, run_id, stop)))
+
         def on_cancel() -> None:
-            if not loop.is_closed():
-                asyncio.run_coroutine_threadsafe(self._confirm_cancel(scope, run_id, stop), loop)
+            # The coroutine is made on the loop, so that none is left unbegun where the loop takes no more calls.
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(confirm)
 
         hold = gear.heartbeat.hold(
             claim, limit_ms=gear.settings.step_limit_ms, on_lost=stop.lose, on_cancel=on_cancel, label="step"
