@@ -261,6 +261,21 @@ async def test_words_about_some_of_the_calls_record_nothing(world: World) -> Non
 
 
 @pytest.mark.spec("REC-010")
+async def test_a_handle_takes_no_words_about_some_of_the_calls(world: World) -> None:
+    """An outcome or a repetition of one of two: refused with the call that is left, and no note is written."""
+    bank = Bank(world, "ann", "bob")
+    await bank.interrupt()
+    handle = await bank.handle()
+    before = await world.loaded("r")
+    with pytest.raises(ReconciliationError, match="'bob'") as refused:
+        await handle.reconcile({"ann": "was paid"})
+    assert refused.value.fields["part"] == "call"
+    with pytest.raises(ReconciliationError, match="'ann'"):
+        await handle.retry(["bob"])
+    assert await world.loaded("r") == before
+
+
+@pytest.mark.spec("REC-010")
 async def test_a_note_that_leaves_a_call_open_counts_for_nothing(memory: World) -> None:
     """Also past the doors: an outcome of one of two calls is not recorded by the step that reads it."""
     bank = Bank(memory, "ann", "bob")
