@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 import redis
@@ -13,6 +14,7 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.handle import Handle
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.core.change import Head
+from deuz_workers.workers.celery_app import make_celery
 from tests.workers.pool import Pool, Worker, wait_until
 
 pytestmark = pytest.mark.processes
@@ -83,7 +85,7 @@ def test_each_run_is_executed_by_the_build_that_began_it(pool: Pool, client: Deu
 @pytest.mark.spec("BND-008", "DST-006")
 @pytest.mark.parametrize("agent", ["changed", "only-old"])
 def test_a_run_that_nobody_can_execute_waits_untouched(pool: Pool, client: Deuz, agent: str) -> None:
-    """It is reported, its record stays as it is, and it goes on at once when its build is back, however long it waited."""
+    """It is reported and counted, its record stays as it is, and it goes on at once when its build is back."""
     old = start(pool, "old")
     handle = client.enqueue(agent, "200 turns")
     pool.wait_for_lines("write", 3)
@@ -94,6 +96,8 @@ def test_a_run_that_nobody_can_execute_waits_untouched(pool: Pool, client: Deuz,
     event = "binding_changed" if agent == "changed" else "step_without_agent"
     said = f"{event} run={handle.run_id} agent={agent}"
     wait_until(lambda: new.log.read_text().count(said) >= 3, "it is put off, and looked at again")
+    stats: Any = make_celery(pool.app).control.inspect(timeout=2).stats()
+    assert sum(stats["w1@test"]["deuz"]["misfits"].values()) >= 3
     now = head_of(client, handle)
     assert (now.revision, now.body, now.status, now.parked, now.attempts, now.due_in_ms is not None) == (
         *(before.revision, before.body, before.status, None, 0),
