@@ -142,10 +142,16 @@ def _encode(part: LivePart, max_value_bytes: int) -> str:
         return encode([*head, rest | {"elsewhere": True}])
 
 
+_TEXTS: Mapping[str, tuple[str, ...]] = {"text": ("text",), "tool": ("call_id", "tool"), "warning": ("setting", "message")}
+"""What parts of a kind cannot be shown without."""
+
+
 def decode_part(text: str) -> LivePart:
     """Raises `CodecError` for what `encode_parts` of this build cannot have written."""
     match decode(text):
-        case [str(kind), int(step), int(epoch), dict(data)] if kind in get_args(LiveKind):
+        case [str(kind), int(step), int(epoch), dict(data)] if kind in get_args(LiveKind) and all(
+            isinstance(data.get(name), str) for name in _TEXTS.get(kind, ())
+        ):
             return LivePart(cast(LiveKind, kind), step, epoch, cast("dict[str, object]", data))
         case _:
             raise CodecError("an entry of a live stream is none of this build's")

@@ -106,21 +106,25 @@ class _Tail:
         if channel.cursor is not None:
             reader.is_connected = True
             return reader
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="deuz-live-tail")
-        else:
-            await self._interrupt()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(READY_S):
-                await reader.ready.wait()
+        try:
+            if self._task is None:
+                self._task = asyncio.create_task(self._run(), name="deuz-live-tail")
+            else:
+                await self._interrupt()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(READY_S):
+                    await reader.ready.wait()
+        except BaseException:  # nobody has it yet, so nobody else can close it
+            await self.forget(reader)
+            raise
         return reader
 
     async def forget(self, reader: _Reader) -> None:
         channel = reader.channel
         if reader in channel.readers:
             channel.readers.remove(reader)
-        if not channel.readers:
-            self._channels.pop(channel.name, None)
+        if not channel.readers and self._channels.get(channel.name) is channel:
+            del self._channels[channel.name]
         if not self._channels and self._task is not None:
             task, self._task = self._task, None
             task.cancel()
@@ -214,4 +218,5 @@ class _Tail:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             decode_responses=True,
+            encoding_errors="replace",  # what nobody of ours wrote is lost alone, and ends no read
         )

@@ -121,6 +121,48 @@ async def test_many_runs_are_read_over_one_connection(live: RedisLive, redis_url
         assert sum("xread" in entry["cmd"] for entry in client.client_list()) == 0
 
 
+async def test_a_subscription_that_is_given_up_while_it_is_made_leaves_nothing(redis_url: str) -> None:
+    """Nobody has it, so nobody can close it: no connection reads on, and executors are not told any more that somebody does."""
+    tails, tasks = RedisTails(redis_url), asyncio.all_tasks()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await tails.subscribe("default", "r", Reader())
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_a_subscription_that_is_closed_twice_leaves_the_next_one_alone(live: RedisLive, redis_url: str) -> None:
+    """The second reader of the run is told what comes."""
+    tails, reader = RedisTails(redis_url), Reader()
+    first = await tails.subscribe("default", "r", Reader())
+    await first.close()
+    second = await tails.subscribe("default", "r", reader)
+    await first.close()
+    live.put("default", "r", text("on"))
+    await reader.until("on ")
+    await second.close()
+
+
+async def test_entries_of_others_are_lost_and_end_no_read(live: RedisLive, redis_url: str) -> None:
+    """What is no text, or lacks what its kind is shown with; other runs of the connection go on, and so does this one."""
+    tails, reader, other = RedisTails(redis_url), Reader(), Reader()
+    subscriptions = [await tails.subscribe("default", "r", reader), await tails.subscribe("default", "s", other)]
+    with server(redis_url) as client:
+        for written in (
+            b"\xff\xfe",
+            '["text",1,1,{}]',
+            '["tool",1,1,{"call_id":5,"tool":"t"}]',
+            '["warning",1,1,{"setting":"s"}]',
+        ):
+            client.xadd(STREAM, {"0": written})
+    await reader.until_true(lambda: len(reader.parts) == 4)
+    assert {part.kind for part in reader.parts} == {"lost"}
+    live.put("default", "r", text("on"))
+    live.put("default", "s", text("too"))
+    await asyncio.gather(reader.until("on "), other.until("too "))
+    for subscription in subscriptions:
+        await subscription.close()
+
+
 async def test_reading_a_lot_says_the_wish_to_read_no_more_often(redis_url: str) -> None:
     """Once a second, not with every entry: a gateway reads hundreds a second."""
     reader = Reader()
