@@ -47,10 +47,10 @@ def _approvals(effects: Sequence[Mapping[str, Any]]) -> str:
 
 def answer_commands(run_id: str, scope: str, call: Mapping[str, Any]) -> list[str]:
     """Commands that answer an item."""
-    place = place_of(scope)
+    place, run = place_of(scope), shlex.quote(run_id)
     if "approval_id" not in call:
-        return [f"deuz runs answer {run_id} {shlex.quote(call['item_id'])}{place} --output JSON   (or --error TEXT)"]
+        return [f"deuz runs answer {run} {shlex.quote(call['item_id'])}{place} --output JSON   (or --error TEXT)"]
     item = shlex.quote(call["approval_id"])
     by = " --by NAME" if call["people"] or call["needed"] > 1 else ""
     token = f" --token {call['token']}" if call["token"] else ""
-    return [f"deuz runs approve {run_id} {item}{place}{by}{token}", f"deuz runs deny {run_id} {item}{place}{by} --reason TEXT"]
+    return [f"deuz runs approve {run} {item}{place}{by}{token}", f"deuz runs deny {run} {item}{place}{by} --reason TEXT"]

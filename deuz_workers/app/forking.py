@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.agent import Agent, check_budget
 from deuz_workers.app.conversation import Content, first_messages
-from deuz_workers.app.names import check_run_id
+from deuz_workers.app.names import check_name, check_run_id
 from deuz_workers.app.order import budget_record, message_rows
 from deuz_workers.core.change import Bell, MessageRow
 from deuz_workers.core.codec import digest, encode
@@ -41,11 +41,13 @@ class Fork:
 async def fork(access: Access, agents: Mapping[str, Agent], name: tuple[str, str], wanted: Fork) -> str:
     """Write the new run and ring for it; its id. Asking again for the same under an id gives the run that is there.
 
-    Raises `ForkRefusedError`, `RunExistsError`, `RunNotFoundError`; nothing was written then.
+    Raises `ForkRefusedError`, `RunExistsError`, `RunNotFoundError`, `ConfigurationError`; nothing was written then.
     """
     scope, run_id = name
     if wanted.run_id is not None:
         check_run_id(wanted.run_id)
+    if wanted.queue is not None:
+        check_name("a queue", wanted.queue)
     if type(wanted.turn) is not int or wanted.turn < 0:
         raise ForkRefusedError(f"a turn is a whole number from 0, not {wanted.turn!r}", run_id=run_id)
     loaded = await access.store.load(scope, run_id)
@@ -65,12 +67,12 @@ async def fork(access: Access, agents: Mapping[str, Agent], name: tuple[str, str
 
 
 async def journal_of(store: RunStore, loaded: Loaded) -> tuple[JournalRow, ...]:
-    """All rows that the loaded head knows of."""
+    """All rows that the loaded head knows of. Raises `RunNotFoundError` where the run is gone."""
     head, rows = loaded.head, list[JournalRow]()
     while len(rows) < head.journal_seq:
         page = await store.journal(head.scope, head.run_id, len(rows), min(JOURNAL_PAGE, head.journal_seq - len(rows)))
-        if not page:
-            break
+        if not page:  # pruned meanwhile
+            raise not_found(head.scope, head.run_id)
         rows += page
     return tuple(rows)
 

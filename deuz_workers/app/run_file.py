@@ -12,6 +12,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from deuz_workers.app.access import Access, not_found
+from deuz_workers.app.file_values import check_values
 from deuz_workers.app.forking import journal_of
 from deuz_workers.core.change import FINAL, ItemRow, MessageRow, ReceiptRow
 from deuz_workers.core.codec import decode, digest, encode
@@ -28,6 +29,7 @@ from deuz_workers.ports.whole_run import JournalRow, WholeRun
 FORMAT, FORMAT_VERSION = "deuz-run", 1
 IMPORTED = "imported"
 """Why a run that had not ended is parked after an import: it may still be at work where it comes from."""
+_DECIDED_HERE = ("is_due", "input_digest")
 _ROWS: Mapping[str, type[Any]] = {"messages": MessageRow, "receipts": ReceiptRow, "journal": JournalRow, "items": ItemRow}
 
 
@@ -124,7 +126,7 @@ def _left(balance: ScopeBalance | None) -> Budget | None:
 
 def _record_of(run: WholeRun) -> dict[str, Any]:
     record = {field.name: getattr(run, field.name) for field in fields(run)}
-    for name in ("is_due", "input_digest"):
+    for name in _DECIDED_HERE:
         record.pop(name)
     rows = {name: [[getattr(row, column.name) for column in fields(row)] for row in record[name]] for name in _ROWS}
     budget = None if run.budget is None else [run.budget.tokens, run.budget.usd_micros]
@@ -143,11 +145,14 @@ def _checked(text: str) -> WholeRun:
         record = cast("dict[str, Any]", given["run"])
         if given["checksum"] != f"sha256:{digest(record)}":
             raise RunFileError("the file was altered or cut off: its checksum does not fit; export the run again")
+        if not record.keys().isdisjoint(_DECIDED_HERE):
+            raise RunFileError(f"the file says what an import decides: {', '.join(_DECIDED_HERE)}; export the run again")
         rows = {name: tuple(kind(*row) for row in cast(Sequence[Any], record[name])) for name, kind in _ROWS.items()}
         budget = record["budget"]
         values: dict[str, Any] = {**record, **rows, "rid": UUID(hex=record["rid"])}
         values["budget"] = None if budget is None else Budget(*budget)
         run = WholeRun(**values)
+        check_values(run)
         if run.version not in READABLE_VERSIONS:
             raise RunFileError(f"the run has record version {run.version}; upgrade deuz_workers")
         decode_body(run.body)
@@ -157,6 +162,10 @@ def _checked(text: str) -> WholeRun:
             else:
                 Compaction.from_record(-row.seq, decode(row.body))
         fold_receipts(run.receipts)
+    except RunFileError:
+        raise
+    except ConfigurationError as error:
+        raise RunFileError(f"the file holds no run that can be stored: {error.message}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, CodecError) as error:
         raise RunFileError(f"the file is no exported run of this build ({type(error).__name__})") from None
     return run

@@ -20,6 +20,8 @@ from deuz_workers import (
     RunNotFoundError,
     tool,
 )
+from deuz_workers.app.forking import journal_of
+from deuz_workers.core.codec import digest
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.ports.store import RunQuery
 from deuz_workers.providers.script import Entry, call, calls
@@ -238,6 +240,84 @@ async def test_an_altered_file_is_refused(world: World) -> None:
         await app.aio.import_run(text)
     assert await world.loaded("r") == stored
     await there.close()
+
+
+def sealed(text: str, place: tuple[str | int, ...], value: object) -> str:
+    """The file with another value there, and a checksum that fits it."""
+    document = json.loads(text)
+    part: Any = document["run"]
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    return json.dumps({**document, "checksum": f"sha256:{digest(document['run'])}"})
+
+
+NO_TEXTS = ("", "a\0b", "\ud800", "x" * 600, -1, 2**70, True, [], {}, None)
+NO_NUMBERS = ("", "7", -1, 2**70, 1.5, True, [], {})
+NO_TEXT_OF_A_ROW = ("a\0b", "\ud800", 5, [], None)
+WRONG: dict[tuple[str | int, ...], tuple[object, ...]] = {
+    **{(name,): NO_TEXTS for name in ("scope", "run_id", "agent", "queue", "kind", "status", "phase")},
+    **{(name,): NO_NUMBERS for name in ("revision", "version", "epoch", "last_seq", "tokens", "cost_micros", "created_at_ms")},
+    **{(name,): NO_NUMBERS for name in ("model_step", "compactions", "folded_from", "folded_to", "folded_step")},
+    ("priority",): (101, "7", None, 1.5),
+    ("is_due",): (True,),
+    ("mid_step",): (0, "no", None),
+    ("concurrency_key",): ("", "a\0b", 5, []),
+    ("tags",): (None, "", [], {"a": 1}, {"": "b"}, {"a": "\0"}),
+    ("budget",): ("", [], [None, None], [-1, None], {}),
+    **{(name,): (None, 5, [[1]], "x") for name in ("messages", "receipts", "journal", "items")},
+    ("messages", 0, 0): (1, *NO_NUMBERS[:-2]),
+    ("messages", 0, 1): NO_TEXT_OF_A_ROW,
+    ("receipts", 0, 1): NO_TEXT_OF_A_ROW,
+    ("receipts", 0, 2): (1, "", True, None),
+    ("receipts", 0, 3): ("", 5, None),
+    ("journal", 0, 0): (2**31, 2, 0, "", None, [], {}),
+    ("journal", 0, 1): NO_TEXT_OF_A_ROW,
+    ("journal", 0, 2): NO_NUMBERS,
+    ("items", 0, 1): ("", 5, None),
+    ("items", 0, 2): NO_TEXT_OF_A_ROW,
+    ("items", 0, 4): ("", 2**70, 1.5, []),
+}
+
+
+async def test_a_file_with_values_that_no_database_keeps_is_refused(world: World) -> None:
+    """Although its checksum fits: whoever alters a file can make it anew. With nothing written, whatever the database is."""
+    app = world.process(three_turns(Effects(), budget=Budget.of(tokens=1_000_000)))
+    await app.aio.run_embedded("x", "go", run_id="r")
+    text, there = await app.aio.export_run("r"), await _other_world()
+    other, taken = there.process(), list[object]()
+    for place, values in WRONG.items():
+        for value in values:
+            try:
+                await other.aio.import_run(sealed(text, place, value))
+            except RunFileError:
+                continue
+            taken.append((place, value))
+    assert taken == []
+    assert (await other.aio.list_runs()).heads == ()
+    await there.close()
+
+
+@pytest.mark.parametrize("queue", ["", "a b", "a\nb", "a;b", "q" * 200])
+async def test_a_fork_is_refused_a_queue_that_no_broker_has(memory: World, queue: str) -> None:
+    """As an enqueued run is; nothing is written."""
+    await completed(memory, Effects())
+    app = memory.process(three_turns(Effects()))
+    with pytest.raises(ConfigurationError, match="queue"):
+        await app.aio.fork("r", 1, new_run_id="f", queue=queue)
+    with pytest.raises(RunNotFoundError):
+        await app.aio.handle("f").status()
+
+
+async def test_a_run_that_is_pruned_while_it_is_exported_makes_no_file(memory: World) -> None:
+    """Without its journal it would be half a run."""
+    await completed(memory, Effects())
+    app = memory.process(three_turns(Effects()))
+    loaded = await memory.loaded("r")
+    await memory.later(3_700_000)
+    assert await app.aio.prune(timedelta(hours=1)) == 1
+    with pytest.raises(RunNotFoundError):
+        await journal_of(memory.store, loaded)
 
 
 async def test_what_cannot_be_exported(memory: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deuz_workers import Agent, MockModel, client_tool, inspect_run, tool
+from deuz_workers.app.commands import answer_commands
 from deuz_workers.errors import RunNotFoundError
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
@@ -64,3 +65,12 @@ async def test_a_report_names_the_commands_that_answer(memory: World) -> None:
     ended = await app.aio.handle("r").report()
     assert (ended.status, ended.to_do, ended.unknown_effects) == ("completed", (), ())
     assert [one.stage for one in ended.calls] == ["completed", "completed"]
+
+
+def test_commands_to_copy_quote_what_others_have_named() -> None:
+    """A run id is whatever its producer chose, and a person pastes the command into a shell."""
+    approval = {"approval_id": "c@1", "people": (), "needed": 1, "token": None}
+    for waits in (approval, {"item_id": "c@1"}):
+        for command in answer_commands("a;reboot", "b&c", waits):
+            assert " 'a;reboot' " in command
+            assert " --scope 'b&c'" in command
