@@ -12,6 +12,7 @@ from deuz_workers import Agent, AgentResult, Limits, MockModel, ModelUnavailable
 from deuz_workers.core.change import Change, Outcome
 from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import decode_body
+from deuz_workers.ports.guard import Guardrails
 from deuz_workers.providers.script import attempts, call, calls
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
 from deuz_workers.testing.store_conformance_bench import change_from
@@ -34,7 +35,7 @@ class Saves(CrashingStore):
         return outcome
 
 
-def mixed(done: Effects) -> Agent:
+def mixed(done: Effects, **given: Any) -> Agent:
     """Asks for a gated call, a client's and an ungated one in one turn."""
 
     @tool(needs_approval=True)
@@ -49,7 +50,7 @@ def mixed(done: Effects) -> Agent:
 
     ask = client_tool("ask", "Asks.", {"type": "object", "properties": {}})
     script = calls(call("look"), call("pay"), call("ask")), "done"
-    return Agent("x", model=MockModel(script), tools=[pay, look, ask])
+    return Agent("x", model=MockModel(script), tools=[pay, look, ask], **given)
 
 
 async def rewrite(world: World, run_id: str = "r", **change: Any) -> None:
@@ -82,7 +83,7 @@ async def test_every_save_counts_one(world: World) -> None:
     assert (await world.head("r")).revision == revisions[-1]
 
 
-@pytest.mark.spec("ENV-002", "ENV-009")
+@pytest.mark.spec("ENV-009")
 async def test_every_other_save_has_version_1(world: World) -> None:
     """Version 2 is that of the suspension and of the leg that settles it; before, after, failed or reconciled it is 1."""
     done, saves = Effects(), Saves(world)
@@ -128,14 +129,16 @@ async def test_a_reconciled_call_does_not_raise_the_version(world: World) -> Non
 
 @pytest.mark.spec("ENV-005")
 async def test_a_leg_that_settles_keeps_version_2_until_the_turn_is_answered(world: World) -> None:
-    """Killed at each of its saves: 2 as long as a call of the turn is unanswered, whatever receipts there are by then."""
+    """Killed at each of its saves: 2 as long as a call of the turn is unanswered, whatever receipts there are by then, also when
+    the approved call has completed and the client's result is in no answer yet."""
     seen: set[tuple[int, frozenset[str]]] = set()
-    for at in range(1, 7):
+    rails = Guardrails(on_tool_result=lambda text, context: None)  # the turn is answered apart from its last receipt
+    for at in range(1, 8):
         run_id, done = f"r{at}", Effects()
-        waiting = await world.process(mixed(done)).aio.run_embedded("x", "go", run_id=run_id)
+        waiting = await world.process(mixed(done, guardrails=rails)).aio.run_embedded("x", "go", run_id=run_id)
         verdicts = {item.approval_id: True for item in waiting.pending_approvals}
         results = {item.tool_call_id: "yes" for item in waiting.pending_client_calls}
-        app = world.dying(mixed(done), at=at, applied=True)
+        app = world.dying(mixed(done, guardrails=rails), at=at, applied=True)
         try:
             await app.aio.resume_embedded(run_id, approvals=verdicts, client_tool_results=results)
         except ProcessDied:
@@ -144,7 +147,10 @@ async def test_a_leg_that_settles_keeps_version_2_until_the_turn_is_answered(wor
             stages = frozenset(f"{tool}:{stage}" for tool, stage in await _stages(world, run_id))
             assert loaded.head.version == (1 if answered else 2), stages
             seen.add((loaded.head.version, stages))
-    assert any(version == 2 and any(stage.startswith("pay:") for stage in stages) for version, stages in seen)
+    whole = frozenset(("pay:completed", "look:completed", "ask:completed"))
+    settled = {version for version, stages in seen if stages == whole}
+    assert settled == {1, 2}
+    assert any(version == 2 and "pay:executing" in stages for version, stages in seen)
 
 
 async def _stages(world: World, run_id: str) -> set[tuple[str, str]]:

@@ -182,7 +182,7 @@ def type_in(deuz: Deuz, kind: str, wrong: Wrong) -> Mapping[str, object] | None:
     return None if said.code == 0 else said.document["error"]
 
 
-@pytest.mark.spec("APR-007", "REC-007")
+@pytest.mark.spec("REC-007")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_does_not_fit_is_refused_by_every_surface_before_any_write(
     sqlite_url: str, deuz: Deuz, kind: str, monkeypatch: pytest.MonkeyPatch
