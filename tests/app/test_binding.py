@@ -42,7 +42,7 @@ def agent(change: str = "", done: Effects | None = None) -> Agent:
         "x",
         model=MockModel(script, model="other" if change == "model" else "scripted"),
         tools=[made, more] if change == "another tool" else [made],
-        limits=Limits(max_steps=7) if change == "limits" else None,
+        limits=Limits(**{change.removeprefix("limits "): 7}) if change.startswith("limits ") else None,
         binding_id="2" if change == "binding_id" else "1",
         output_type=None
         if change == "no output type"
@@ -61,7 +61,7 @@ def agent(change: str = "", done: Effects | None = None) -> Agent:
         "another tool",
         "output schema",
         "no output type",
-        "limits",
+        *(f"limits {name}" for name in Limits().to_record()),
         "binding_id",
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from deuz_workers import Agent, Approval, AsyncHandle, Deuz, MockModel, Settings, tool
 from deuz_workers.app.results import AgentResult, UnknownEffect
+from deuz_workers.core.approval_token import DENIAL
 from deuz_workers.core.change import Change, Outcome, ReceiptRow
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.messages import ToolResultPart
@@ -217,7 +218,7 @@ async def test_a_call_that_has_ended_is_no_interrupted_one(memory: World) -> Non
     assert done.done == {"ann": 1, "bob": 1}
 
 
-@pytest.mark.spec("REC-008")
+@pytest.mark.spec("REC-008", "CKP-007")
 async def test_an_outcome_takes_the_place_of_an_automatic_repetition(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """An old receipt of an idempotent tool is listed too; with an outcome nothing runs again, without one it does."""
     commit = memory.store.commit
@@ -342,8 +343,10 @@ async def test_a_person_who_may_not_approve_alone_lets_nothing_run_again(memory:
 
 
 @pytest.mark.spec("REC-012", "APR-015")
-async def test_a_signed_gate_wants_its_token_again(memory: World) -> None:
-    """The token that the effect is shown with lets it run; another is refused by the door, and denies in a resume."""
+@pytest.mark.parametrize("given", ["shown", "missing", "tampered", "denial"])
+async def test_a_signed_gate_wants_its_token_again(memory: World, given: str) -> None:
+    """The token that the effect is shown with lets it run; another is refused by the door, and denies in a resume. A denial
+    needs none."""
     secret = {"approval_secret": "s" * 32}
 
     def process(bank: Bank) -> Deuz:
@@ -361,14 +364,23 @@ async def test_a_signed_gate_wants_its_token_again(memory: World) -> None:
     bank.is_mended = True
     [effect] = (await process(bank).aio.resume_embedded("r")).unknown_effects
     handle = process(bank).aio.handle("r")
-    for token in (None, "v1.x.y"):
-        with pytest.raises(ReconciliationError) as caught:
-            await handle.retry(["ann"], approvals={asked.approval_id: {"approved": True, "token": token}})
-        assert caught.value.fields["part"] == "token"
     assert (effect.approval_id, effect.token is not None) == (asked.approval_id, True)
-    await handle.retry([effect.effect_id], approvals={effect.effect_id: {"approved": True, "token": effect.token}})
-    assert (await process(bank).aio.resume_embedded("r")).status == "completed"
-    assert bank.done.done == {"ann": 2}
+    if given == "shown":
+        await handle.retry([effect.effect_id], approvals={effect.effect_id: {"approved": True, "token": effect.token}})
+        assert (await process(bank).aio.resume_embedded("r")).status == "completed"
+        assert (bank.done.done, bank.told) == ({"ann": 2}, [("paid ann", False)])
+        return
+    verdict: dict[str, object] = {"approved": False, "reason": "too late"}
+    reason = "too late"
+    if given != "denial":
+        verdict = {"approved": True, "token": None if given == "missing" else "v1.x.y"}
+        with pytest.raises(ReconciliationError) as caught:
+            await handle.retry(["ann"], approvals={asked.approval_id: verdict})
+        assert caught.value.fields["part"] == "token"
+        reason = DENIAL
+    result = await process(bank).aio.resume_embedded("r", retry_tool_call_ids=["ann"], approvals={asked.approval_id: verdict})
+    assert (result.status, bank.done.done) == ("completed", {"ann": 1})
+    assert bank.told == [(f"Tool call denied. Reason: {reason}", True)]
 
 
 @pytest.mark.spec("REC-013", "REC-014")
