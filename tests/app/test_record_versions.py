@@ -129,8 +129,8 @@ async def test_a_reconciled_call_does_not_raise_the_version(world: World) -> Non
 
 @pytest.mark.spec("ENV-005")
 async def test_a_leg_that_settles_keeps_version_2_until_the_turn_is_answered(world: World) -> None:
-    """Killed at each of its saves: 2 as long as a call of the turn is unanswered, whatever receipts there are by then, also when
-    the approved call has completed and the client's result is in no answer yet."""
+    """Killed at each of its saves: 2 as long as a call of the turn is unanswered, whatever receipts there are by then; also
+    when the approved call has completed and the client's result is in no answer yet."""
     seen: set[tuple[int, frozenset[str]]] = set()
     rails = Guardrails(on_tool_result=lambda text, context: None)  # the turn is answered apart from its last receipt
     for at in range(1, 8):
