@@ -126,7 +126,7 @@ async def test_a_settle_goes_through_the_same_stages(memory: World, monkeypatch:
     assert shop.done.done == {"read": 1, "pay": 1}
 
 
-@pytest.mark.spec("PTH-011", "PRP-004")
+@pytest.mark.spec("PRP-004")
 async def test_a_tool_that_a_step_activates_is_gated_like_any_other(memory: World) -> None:
     """`prepare_step` activates one that the policy does not allow: its call ends the run."""
     shop = Shop(calls(call("pay").with_id("p")))
