@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     )
     from deuz_workers.app.stream_events import (
         Discard,
+        GuardrailPart,
         Missed,
         OutputDraft,
         OutputElement,
@@ -168,6 +169,7 @@ __all__ = [
     "ExecutionPolicyError",
     "ForkRefusedError",
     "GuardContext",
+    "GuardrailPart",
     "Guardrails",
     "Handle",
     "HookError",
@@ -289,6 +291,7 @@ _HOMES = {
     "app.stream_agent": ("resume_stream_agent", "resume_stream_agent_sync", "stream_agent", "stream_agent_sync"),
     "app.stream_events": (
         "Discard",
+        "GuardrailPart",
         "Missed",
         "OutputDraft",
         "OutputElement",

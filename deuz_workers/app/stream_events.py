@@ -36,10 +36,26 @@ class WarningPart:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardrailPart:
+    """A guardrail blocked or rewrote a value, and that is saved; one that lets a value pass leaves no trace."""
+
+    hook: str
+    """`on_input`, `on_tool_call`, `on_tool_result` or `on_output`."""
+    action: str
+    """`block` or `rewrite`."""
+    name: str
+    reason: str | None = None
+    """Why it blocked."""
+    tool_call_id: str | None = None
+    """Of the hooks around a call."""
+    type: Literal["guardrail"] = "guardrail"
+
+
+@dataclass(frozen=True, slots=True)
 class PartEvent:
     """An ordinary part of the stream. `step` is the turn, 0 where the part belongs to none."""
 
-    part: TextDelta | WarningPart
+    part: TextDelta | GuardrailPart | WarningPart
     step: int = 0
     type: Literal["part"] = "part"
 

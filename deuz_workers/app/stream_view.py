@@ -13,6 +13,7 @@ from deuz_workers.app.drafts import NOTHING_YET, Drafts
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.stream_events import (
     Discard,
+    GuardrailPart,
     Missed,
     OutputDraft,
     OutputElement,
@@ -78,6 +79,10 @@ class StreamView:
                     None if error is None else str(error),
                     cast("str | None", data.get("outcome")),
                 )
+            case "guardrail":
+                reason, call_id = (None if data.get(name) is None else str(data[name]) for name in ("reason", "call_id"))
+                fired = GuardrailPart(str(data["hook"]), str(data["action"]), str(data["name"]), reason, call_id)
+                yield PartEvent(fired, part.step)
             case "warning":
                 yield from self._warn(str(data["setting"]), str(data["message"]))
             case "end":

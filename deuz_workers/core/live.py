@@ -16,7 +16,7 @@ from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
 
-LiveKind = Literal["begin", "text", "void", "reply", "tool", "warning", "end", "commit", "dropped", "lost"]
+LiveKind = Literal["begin", "text", "void", "reply", "tool", "guardrail", "warning", "end", "commit", "dropped", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class LivePart:
     `reply`     the answer is saved: `chars` of text, `finish_reason`
     `tool`      a call of a tool has ended: `call_id`, `tool`, and `value`, or `error` and `outcome`; `elsewhere` where the
                 value is too large for the stream and stands in its receipt alone
+    `guardrail` a guardrail did not let a value pass as it was: `hook`, `action`, `name`, `reason`, `call_id`; not the value
     `warning`   `setting`, `message`
     `end`       the run has something to report: `status`
     `commit`    nothing beyond the commit itself, so that no revision is missing
@@ -72,6 +73,9 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
             case "tool.executed" | "tool.completed" | "tool.failed" | "tool.rejected":
                 if (ended := _ended_call(run, record)) is not None:
                     yield LivePart("tool", step, revision, _outcome(ended))
+            case "guardrail":
+                about = {name: record.get(name) for name in ("hook", "action", "name", "reason", "call_id")}
+                yield LivePart("guardrail", step, revision, about)
             case "warning":
                 yield LivePart("warning", step, revision, {"setting": record["setting"], "message": record["message"]})
             case "run.suspended" | "run.completed" | "run.stopped" | "run.failed":
@@ -142,7 +146,12 @@ def _encode(part: LivePart, max_value_bytes: int) -> str:
         return encode([*head, rest | {"elsewhere": True}])
 
 
-_TEXTS: Mapping[str, tuple[str, ...]] = {"text": ("text",), "tool": ("call_id", "tool"), "warning": ("setting", "message")}
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "tool": ("call_id", "tool"),
+    "guardrail": ("hook", "action", "name"),
+    "warning": ("setting", "message"),
+}
 """What parts of a kind cannot be shown without."""
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from deuz_workers.app.drafts import NOTHING_YET, Drafts
 from deuz_workers.app.results import AgentResult, ResultWarning
-from deuz_workers.app.stream_events import Discard, Missed, OutputDraft, OutputElement, PartEvent, StreamEvent, TextDelta
+from deuz_workers.app.stream_events import (
+    Discard,
+    Missed,
+    OutputDraft,
+    OutputElement,
+    PartEvent,
+    StreamEvent,
+    TextDelta,
+    WarningPart,
+)
 from deuz_workers.app.stream_view import StreamView
 from deuz_workers.core.live import LiveKind, LivePart
 from deuz_workers.core.messages import assistant, user
@@ -141,7 +150,7 @@ def test_a_warning_is_told_once_however_often_it_comes() -> None:
     made = view()
     events = made.take([part("warning", 1, setting="chat", message="m"), part("warning", 2, setting="chat", message="m")])
     events += made.finish(result("", warnings=(ResultWarning("chat", "m"), ResultWarning("mcp", "n"))))
-    warned = [event.part.warning for event in events if isinstance(event, PartEvent) and not isinstance(event.part, TextDelta)]
+    warned = [event.part.warning for event in events if isinstance(event, PartEvent) and isinstance(event.part, WarningPart)]
     assert [(warning.type, warning.setting, warning.message) for warning in warned] == [
         ("warning", "chat", "m"),
         ("warning", "mcp", "n"),

@@ -32,6 +32,7 @@ from deuz_workers.app.results import AgentResult
 from deuz_workers.app.stream_agent import resume_stream_agent, resume_stream_agent_sync
 from deuz_workers.app.stream_events import (
     Discard,
+    GuardrailPart,
     Missed,
     OutputDraft,
     OutputElement,
@@ -379,6 +380,24 @@ async def test_an_answer_that_comes_too_late_is_one_warning(world: World, name: 
     events = await collected(stream.events)
     warned = [event.part.warning for event in events if isinstance(event, PartEvent) and isinstance(event.part, WarningPart)]
     assert [(warning.setting, "'one'" in warning.message) for warning in warned] == [(setting, True)]
+
+
+@pytest.mark.spec("GRD-010")
+@pytest.mark.parametrize("verdict", [Rewrite("other"), Block("not here"), None])
+@pytest.mark.parametrize("hook", ["on_input", "on_tool_call", "on_tool_result", "on_output"])
+async def test_what_a_guardrail_did_is_a_part(world: World, hook: str, verdict: Any) -> None:
+    """One for each verdict that is no pass, with hook, action, name, reason and call; the value is in none of them."""
+
+    def rail(value: object, context: GuardContext) -> Any:
+        return Rewrite({}) if hook == "on_tool_call" and isinstance(verdict, Rewrite) else verdict
+
+    rails: dict[str, Any] = {hook: rail}
+    given = agent(calls(call("look").with_id("c")), "done", guardrails=Guardrails(**rails))
+    events = await collected(stream_agent(given, "hi", store=world.store).events)
+    shown = [event.part for event in events if isinstance(event, PartEvent) and isinstance(event.part, GuardrailPart)]
+    action, reason = ("block", "not here") if isinstance(verdict, Block) else ("rewrite", None)
+    expected = GuardrailPart(hook, action, "rail", reason, "c" if hook.startswith("on_tool") else None)
+    assert shown == ([] if verdict is None else [expected])
 
 
 @pytest.mark.parametrize("made", [Rewrite("clean"), Block("not here"), None])

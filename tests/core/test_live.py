@@ -31,7 +31,9 @@ def test_a_value_that_does_not_fit_is_left_to_its_receipt(value: object) -> None
     assert decode_part(text).data == {"call_id": "c", "tool": "t", "elsewhere": True}
 
 
-@pytest.mark.parametrize("text", ["", "{}", '["nothing",1,1,{}]', '["text","1",1,{}]', '["text",1,1]'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '["nothing",1,1,{}]', '["text","1",1,{}]', '["text",1,1]', '["guardrail",1,1,{"hook":"on_input"}]']
+)
 def test_what_is_no_part_is_refused(text: str) -> None:
     """Of another build, or nobody's."""
     with pytest.raises(CodecError):
