@@ -79,7 +79,7 @@ async def verdict_of(leg: Leg, agent: AgentDefinition, output: object, effect: V
         attempt=effect.attempt,
         deadline_in_ms=left_ms,
         signal=signal,
-        execution=Execution(envelope.limits, envelope.scopes),
+        execution=Execution(envelope.limits, envelope.scopes, envelope.policy),
         messages=leg.run.history,
         deps=agent.deps,
         runtime_context=given.runtime,

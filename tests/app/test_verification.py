@@ -16,6 +16,7 @@ from deuz_workers import (
     Agent,
     Block,
     ConfigurationError,
+    ExecutionPolicy,
     GuardContext,
     Guardrails,
     Inconclusive,
@@ -103,6 +104,14 @@ async def test_a_verifier_is_told_everything_and_its_word_completes_the_run(worl
     assert (context.signal.is_set, context.execution.limits, context.deadline_in_ms) == (False, Limits(), None)
     assert (context.deps, context.runtime_context, context.messages[-1].text) == ("deps", 7, text)
     assert (await world.process(made).aio.handle("r").result(5)).output == result.output
+
+
+async def test_a_verifier_is_told_the_policy_of_the_run(world: World) -> None:
+    """As its tools are: what it runs in turn may do no more than the run."""
+    verify, policy = says(Verified()), ExecutionPolicy(allowed_tools={"look"}, required_approvals={"pay"})
+    result = await run_agent(agent(verify, "seen", output=None), "go", store=world.store, run_id="r", policy=policy)
+    [(_, context)] = verify.asked
+    assert (result.status, context.execution.policy) == ("completed", policy)
 
 
 @pytest.mark.spec("VER-003")
