@@ -84,6 +84,10 @@ class SqliteConnection:
             if sent and begin == "begin immediate":
                 raise AnswerLost(f"the commit ended with {_name(error)}") from None
             raise self._translated(error) from None
+        except UnicodeEncodeError:
+            raise StoreError("an operation was given text with a lone surrogate, which SQLite cannot store") from None
+        except OverflowError:
+            raise StoreError("an operation was given a number of more than 64 bits, which SQLite cannot store") from None
         return rows
 
     def patient(self, attempt: Callable[[], T], busy_ms: int) -> Callable[[], T]:

@@ -13,7 +13,7 @@ import pytest
 
 from deuz_workers.core.change import Applied
 from deuz_workers.errors import ConfigurationError, SchemaTooNewError, StoreError, StoreUnavailableError
-from deuz_workers.ports.store import When
+from deuz_workers.ports.store import RunQuery, When
 from deuz_workers.store import SqlStore, migrate, open_store
 from deuz_workers.store.migrations import load_migrations
 from deuz_workers.store.sqlite import SqliteDialect
@@ -390,3 +390,11 @@ async def test_a_task_carries_its_times(timed: Bench, clock: FakeClock) -> None:
     snapshot = await timed.store.swarm_snapshot(swarm.rid)
     assert snapshot is not None
     assert [(task.started_at_ms, task.ended_at_ms) for task in snapshot.tasks] == [(started, clock.unix_ms())]
+
+
+async def test_what_sqlite_cannot_store_is_an_error_of_the_store(bench: Bench) -> None:
+    """As in Postgres: half of a surrogate pair in a name, a number of more than 64 bits. The store goes on."""
+    for asked in (bench.store.head("default", "\ud800"), bench.store.list_runs(RunQuery(limit=2**70))):
+        with pytest.raises(StoreError, match="SQLite cannot store"):
+            await asked
+    assert await bench.store.head("default", "nosuch") is None
