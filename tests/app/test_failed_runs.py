@@ -32,6 +32,7 @@ from deuz_workers.core.change import Change, MessageRow, ReceiptRow
 from deuz_workers.core.codec import encode
 from deuz_workers.core.messages import Message, ToolUsePart, message_to_record
 from deuz_workers.core.names import run_lease_key, run_scope_key
+from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.leases import memory_leases
 from deuz_workers.ports.guard import Guardrails
 from deuz_workers.ports.leases import Lease
@@ -402,8 +403,8 @@ async def test_a_death_at_any_save_of_a_retry_costs_nothing(world: World) -> Non
 
 @pytest.mark.spec("MDL-013")
 async def test_a_run_takes_itself_up_so_many_times() -> None:
-    """A lasting outage: once and as often as `max_reruns` says, after ever longer waits, each by a turn and hold of its own;
-    until then it is not failed, and afterwards it can be taken up by hand."""
+    """A lasting outage: once and as often as `max_reruns` says, after waits whose bound doubles, each by a turn and hold of its
+    own; until then it is not failed, and afterwards it can be taken up by hand."""
     seen: list[int] = []
 
     def away(request: Any) -> Entry:
@@ -416,6 +417,10 @@ async def test_a_run_takes_itself_up_so_many_times() -> None:
     await simulation.enqueue("x", "r", budget=Budget(tokens=1_000_000))
     ended = await simulation.run("r")
     assert (len(seen), ended.envelope.status, ended.envelope.checkpoint.step) == (4, "failed", 4)
+    waits = [later - earlier for earlier, later in itertools.pairwise(seen)]
+    bounds = [EngineSettings().rerun_base_ms * 2**taken_up for taken_up in range(3)]
+    assert max(waits) > 0
+    assert all(0 <= wait <= bound for wait, bound in zip(waits, bounds, strict=True)), waits
     assert (ended.envelope.retry or {})["kind"] == "server-error"
     assert ended.envelope.unknown_tokens > 0
     estimates = await simulation.store.balance(ended.envelope.scopes[0])
