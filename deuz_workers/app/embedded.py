@@ -150,7 +150,7 @@ async def resume_embedded(
                 )
             agent = loaded.head.agent
             if retry_failed and loaded.head.status == "failed":
-                if unsettled := await _take_up(app, loaded, answers):
+                if unsettled := await _take_up(app, loaded, answers, policy):
                     return unsettled
                 return await _driven(app, driving, scope, run_id, agent)
             answers.check(loaded)
@@ -183,7 +183,7 @@ def _failed_store(error: Exception) -> StoreError:
     return StoreError(f"the store failed with a {type(error).__name__}; the stored run is as it was")
 
 
-async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[Any] | None:
+async def _take_up(app: Deuz, loaded: Loaded, answers: Answers, policy: ExecutionPolicy | None) -> AgentResult[Any] | None:
     """The failed run is at work again; or, with nothing written, what somebody has to say about its effects first (MDL-008)."""
     head = loaded.head
     result = await _result(app, loaded)
@@ -192,7 +192,7 @@ async def _take_up(app: Deuz, loaded: Loaded, answers: Answers) -> AgentResult[A
     if is_unsettled(loaded, answers.settled_calls(loaded)):
         effects = effects_of(read_run(head, loaded.messages, loaded.receipts), await _signing(app))
         return replace(result, status="stopped", reason=RECONCILIATION, error=None, unknown_effects=effects)
-    if not await reopen(app.store, app.ids, loaded):
+    if not await reopen(app.store, app.ids, loaded, policy):
         raise RevisionConflictError(f"somebody else took run {head.run_id!r} up; look at its handle", run_id=head.run_id)
     await answers.hand_in_effects(app.store, loaded, await _signing(app))
     return None

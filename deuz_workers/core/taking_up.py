@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from deuz_workers.core.events import Reopened
-from deuz_workers.core.evolve import evolve
+from deuz_workers.core.events import PolicyNarrowed, Reopened
+from deuz_workers.core.evolve import evolve_all
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.reconciliation import unknown_effects
 from deuz_workers.core.run import Run
@@ -28,10 +29,15 @@ def check_retryable(run: Run) -> None:
         )
 
 
-def reopened(run: Run) -> Run:
-    """The failed run at work again, in the phase that it failed in. Raises as `check_retryable`."""
+def reopened(run: Run, policy: ExecutionPolicy | None = None) -> Run:
+    """The failed run at work again, in the phase that it failed in, and allowed no more than `policy` allows too.
+
+    Raises as `check_retryable`.
+    """
     check_retryable(run)
-    return evolve(run, Reopened())
+    saved = run.envelope.policy
+    narrower = saved.narrowed(policy)
+    return evolve_all(run, (Reopened(),) if narrower == saved else (Reopened(), PolicyNarrowed(narrower)))
 
 
 def unsettled(run: Run, settled: frozenset[str]) -> tuple[Receipt, ...]:

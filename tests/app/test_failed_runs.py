@@ -16,6 +16,7 @@ from deuz_workers import (
     AgentResult,
     Budget,
     ConfigurationError,
+    ExecutionPolicy,
     Limits,
     MockModel,
     ModelBreakerOpenError,
@@ -86,6 +87,27 @@ async def test_a_plain_resume_of_a_failed_run_reads(world: World) -> None:
     stored, next_agent = await rows(world), agent(attempts(OUTAGE, "done"))
     assert (await resume(world, next_agent)).error == failed.error
     assert (requests(next_agent), await rows(world)) == (0, stored)
+
+
+async def test_the_policy_of_a_retry_outlives_the_process_that_asked_for_it(world: World) -> None:
+    """It dies behind the commit that takes the run up; whoever goes on knows nothing of the policy and is held to it."""
+    done = Effects()
+
+    @tool
+    async def pay() -> str:
+        done("pay")
+        return "paid"
+
+    def payer(*script: Entry) -> Agent:
+        return agent(*script, tools=[pay])
+
+    assert (await run(world, payer(attempts(OUTAGE)))).status == "failed"
+    script = (calls(call("pay")), "done")
+    dying = world.dying(payer(*script), at=1, applied=True)
+    with pytest.raises(ProcessDied):
+        await dying.aio.resume_embedded("r", retry_failed=True, policy=ExecutionPolicy(allowed_tools=()))
+    result = await resume(world, payer(*script))
+    assert (result.status, (result.error or {}).get("code"), done.done) == ("failed", "tool_not_allowed", {})
 
 
 async def _of_a_server(world: World, script: list[Any], served: Any = None, **limits: int) -> tuple[Any, AgentResult[Any], str]:
