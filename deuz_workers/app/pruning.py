@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from deuz_workers.app.order import FARTHEST
 from deuz_workers.core.change import FINAL, RunStatus
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.store import RunStore
@@ -24,7 +25,8 @@ async def prune(store: RunStore, older_than: timedelta, status: tuple[RunStatus,
         raise ConfigurationError(f"runs are pruned by their age, which is never negative: {older_than}")
     if type(batch) is not int or not 1 <= batch <= MOST_IN_A_BATCH:
         raise ConfigurationError(f"a batch is 1 to {MOST_IN_A_BATCH} runs, not {batch!r}")
-    older_ms = round(older_than / timedelta(milliseconds=1))
+    # Nothing is older than a century, and the clocks of databases do not reach back as far as a timedelta does.
+    older_ms = round(min(older_than, FARTHEST) / timedelta(milliseconds=1))
     gone = 0
     while pruned := await store.prune(older_ms=older_ms, status=status, scope=scope, limit=batch):
         gone += pruned

@@ -77,6 +77,7 @@ async def test_pages_hold_each_run_once_and_pruning_leaves_what_waits(world: Wor
             break
     assert sorted(seen) == ["a", "b", "parked", "queued", "waits"]
     assert await app.aio.prune(timedelta(hours=1)) == 0
+    assert await app.aio.prune(timedelta.max) == 0
     await world.later(3_700_000)
     assert await app.aio.prune(timedelta(hours=1), status=["failed"]) == 0
     assert await app.aio.prune(timedelta(hours=1), scope="other") == 0
