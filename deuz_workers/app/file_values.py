@@ -19,7 +19,7 @@ LAST_MS = 253_402_300_799_999
 
 
 def check_values(run: WholeRun) -> None:
-    """Every database can keep them, and the journal has no gap. Raises `ConfigurationError`."""
+    """Every database can keep them, and neither messages nor journal have a gap. Raises `ConfigurationError`."""
     check_id("a scope", run.scope)
     check_id("a run id", run.run_id)
     check_id("an agent", run.agent)
@@ -59,6 +59,8 @@ def _check_rows(run: WholeRun) -> None:
     _distinct("messages", (row.seq for row in run.messages))
     _distinct("receipts", ((row.step, row.call_id, row.seq) for row in run.receipts))
     _distinct("items", (row.item_id for row in run.items))
+    if sorted(row.seq for row in run.messages if row.seq >= 0) != list(range(run.last_seq + 1)):
+        _refuse("messages")
     if [row.seq for row in run.journal] != list(range(1, len(run.journal) + 1)):
         _refuse("journal")
 

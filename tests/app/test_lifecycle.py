@@ -267,6 +267,8 @@ WRONG: dict[tuple[str | int, ...], tuple[object, ...]] = {
     ("tags",): (None, "", [], {"a": 1}, {"": "b"}, {"a": "\0"}),
     ("budget",): ("", [], [None, None], [-1, None], {}),
     **{(name,): (None, 5, [[1]], "x") for name in ("messages", "receipts", "journal", "items")},
+    ("last_seq",): (0, 1, 2, 4, *NO_NUMBERS),
+    ("messages",): ([], {}, None, 5, [[1]], "x"),
     ("messages", 0, 0): (1, *NO_NUMBERS[:-2]),
     ("messages", 0, 1): NO_TEXT_OF_A_ROW,
     ("receipts", 0, 1): NO_TEXT_OF_A_ROW,
