@@ -45,7 +45,7 @@ def check() -> list[str]:
 
 def test(arguments: list[str]) -> int:
     """Run pytest, on several processes when it is asked for everything; its exit status."""
-    processes = min(os.cpu_count() or 1, MOST_TEST_PROCESSES)
+    processes = min((os.cpu_count() or 1) + 1, MOST_TEST_PROCESSES)  # much of a test of workers is waiting
     spread = ["-n", str(processes), "--dist", "worksteal"] if processes > 1 and not arguments else []
     command = [sys.executable, "-m", "pytest", "--quiet", *spread, *arguments]
     return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
