@@ -17,13 +17,14 @@ IMAGE_BYTES = 4_500
 
 
 class History(Sequence[Message]):
-    __slots__ = ("_length", "_open", "_shared", "_size_bytes")
+    __slots__ = ("_length", "_open", "_shared", "_silent", "_size_bytes")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._shared = list(messages)
         self._length = len(self._shared)
         self._size_bytes = sum(map(message_bytes, self._shared))
         self._open = _open_after(NONE_OPEN, self._shared)
+        self._silent = any(map(says_nothing, self._shared))
 
     def append(self, *messages: Message) -> History:
         """A history with `messages` at its end; this one stays as it is."""
@@ -32,18 +33,26 @@ class History(Sequence[Message]):
         shared = self._shared if len(self._shared) == self._length else self._shared[: self._length]
         shared.extend(messages)
         size_bytes = self._size_bytes + sum(map(message_bytes, messages))
-        return self._of(shared, self._length + len(messages), size_bytes, _open_after(self._open, messages))
+        silent = self._silent or any(map(says_nothing, messages))
+        return self._of(shared, self._length + len(messages), size_bytes, _open_after(self._open, messages), silent)
 
     @classmethod
-    def _of(cls, shared: list[Message], length: int, size_bytes: int, open_calls: frozenset[str] | None) -> History:
+    def _of(
+        cls, shared: list[Message], length: int, size_bytes: int, open_calls: frozenset[str] | None, silent: bool
+    ) -> History:
         self = cls.__new__(cls)
-        self._shared, self._length, self._size_bytes, self._open = shared, length, size_bytes, open_calls
+        self._shared, self._length, self._size_bytes, self._open, self._silent = shared, length, size_bytes, open_calls, silent
         return self
 
     @property
     def is_paired(self) -> bool:
         """Every call has exactly one result behind it, before the next turn, and every result its call."""
         return self._open is not None and not self._open
+
+    @property
+    def is_sendable(self) -> bool:
+        """It is paired, and every turn of the model says something, which some providers demand."""
+        return self.is_paired and not self._silent
 
     @property
     def size_bytes(self) -> int:
@@ -79,6 +88,13 @@ class History(Sequence[Message]):
 
 
 NONE_OPEN: frozenset[str] = frozenset()
+
+
+def says_nothing(message: Message) -> bool:
+    """A reply without text, call or image; what was only thought is not said."""
+    return message.role == "assistant" and not any(
+        part.text if isinstance(part, TextPart) else not isinstance(part, ReasoningPart) for part in message.parts
+    )
 
 
 def _open_after(open_calls: frozenset[str] | None, messages: Iterable[Message]) -> frozenset[str] | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
+from deuz_workers.core.history import says_nothing
+from deuz_workers.core.messages import Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
 NO_RESULT = "The result of this call is not known."
+NOTHING_SAID = "(nothing)"
+"""In place of an empty reply: some providers refuse a turn without content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class Paired:
 
 
 def paired(messages: Iterable[Message]) -> Paired:
-    """The messages, repaired where a call has no result, a result no call, or either stands twice. Order is kept."""
+    """The messages, repaired where a call has no result, a result no call, or either stands twice; an empty reply says
+    `NOTHING_SAID`. Order is kept."""
     found: list[Message] = []
     answered: list[str] = []
     dropped: list[str] = []
@@ -51,6 +55,10 @@ def paired(messages: Iterable[Message]) -> Paired:
                 found.append(message if len(kept) == len(message.parts) else replace(message, parts=kept))
             continue
         close()
+        if says_nothing(message):  # kept as a turn: some chat templates want user and model to alternate
+            message = replace(
+                message, parts=(*(part for part in message.parts if isinstance(part, ReasoningPart)), TextPart(NOTHING_SAID))
+            )
         calls = message.tool_uses
         if calls:
             message = _with_each_call_once(message, dropped)

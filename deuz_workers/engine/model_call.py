@@ -80,7 +80,7 @@ class ModelCall:
         """
         envelope = self.run.envelope
         limit_ms = limit_of_call_ms(self.limits, stop, deadline_in_ms)
-        history = tuple(self.run.history) if self.run.history.is_paired else paired(self.run.history).messages
+        history = tuple(self.run.history) if self.run.history.is_sendable else paired(self.run.history).messages
         messages = (system(self.agent.instructions), *history) if self.agent.instructions else history
         tools, tool_choice, output_format = self._offer()
         request = ModelRequest(

@@ -348,3 +348,14 @@ async def test_a_changed_output_type_is_another_binding(world: World) -> None:
     result = await resume_agent(agent("seen", GOOD, output=Point), "r", store=world.store)
     assert (result.status, (result.error or {})["code"]) == ("failed", "binding_changed")
     assert (await resume_agent(agent("seen", GOOD), "r", store=world.store)).output == INVOICE
+
+
+async def test_an_answer_that_says_nothing_is_asked_for_again(world: World) -> None:
+    """The empty reply stays in the history as it is; the request has a word in its place, since some providers refuse none."""
+    model = MockModel(["", GOOD])
+    result = await world.process(
+        Agent("clerk", model=model, output_type=Invoice, limits=Limits(max_output_attempts=2))
+    ).aio.run_embedded("clerk", "go", run_id="r")
+    assert (result.status, result.output, result.warnings) == ("completed", INVOICE, ())
+    assert [message.text for message in model.requests[1].messages[:2]] == ["go", "(nothing)"]
+    assert [message.text for message in result.messages[:2]] == ["go", ""]

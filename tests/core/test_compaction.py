@@ -17,7 +17,7 @@ from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.history import History
 from deuz_workers.core.layers import Fold, Measure, foldable, folded, opening_length, protected_from, pruned
 from deuz_workers.core.messages import Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart, system, user
-from deuz_workers.core.pairing import NO_RESULT, paired
+from deuz_workers.core.pairing import NO_RESULT, NOTHING_SAID, paired
 from deuz_workers.core.run import Run, to_change
 from deuz_workers.core.summary_request import summary_messages
 from deuz_workers.core.usage import Usage
@@ -195,6 +195,22 @@ def test_a_history_that_was_cut_anywhere_is_paired_again(messages: list[Message]
             known = [part for message in cut for part in message.tool_results]
             for part in (part for message in repaired.messages for part in message.tool_results):
                 assert part in known or part.text == NO_RESULT
+
+
+def test_a_reply_that_says_nothing_is_kept_and_sent_with_a_word() -> None:
+    """Some providers refuse a turn without content. What was only thought is not said; an image is."""
+    silent = Message("assistant", (TextPart(""), ReasoningPart("hm")))
+    history = History([user("go")]).append(silent, user("well?"))
+    assert history.is_paired
+    assert not history.is_sendable
+    assert not History(history).is_sendable
+    assert not history.append(user("again")).is_sendable
+    repaired = paired(history)
+    spoken = Message("assistant", (ReasoningPart("hm"), TextPart(NOTHING_SAID)))
+    assert repaired.messages == (user("go"), spoken, user("well?"))
+    assert not repaired.is_repaired
+    assert History(repaired.messages).is_sendable
+    assert len(history) == 3
 
 
 @pytest.mark.spec("CMP-010")

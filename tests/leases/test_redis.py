@@ -254,11 +254,12 @@ async def is_held_by_parent(leases: RedisLeases) -> bool:
 
 
 async def test_calls_beyond_the_pool_wait_their_turn(bench: RedisBench) -> None:
-    """A hundred claims at once use four connections and all succeed."""
+    """A hundred claims at once use four connections and all succeed. Others of this process may have some of their own."""
+    others = {client["id"] for client in await bench.admin.client_list()}
     leases = await asyncio.gather(*(claim(bench, "a", key=f"{KEY}-{n}") for n in range(100)))
     assert len({lease.token for lease in leases}) == 100
-    clients = [client for client in await bench.admin.client_list() if client["cmd"] in ("evalsha", "eval")]
-    assert len(clients) <= 4
+    clients = [client for client in await bench.admin.client_list() if client["id"] not in others]
+    assert 1 <= len([client for client in clients if client["cmd"] in ("evalsha", "eval")]) <= 4
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from deuz_workers.core.history import says_nothing
 from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run
 from deuz_workers.core.unclean_ends import QUARANTINE
@@ -62,7 +63,8 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
     if ended is not None and ended != (head.status, head.revision):
         wrong.append(f"{run_id} had ended as {ended}, and is {head.status} at revision {head.revision}")
     if head.kind == "agent" and run.envelope.reason != "aborted" and run.envelope.status != "failed":
-        wrong += [f"{run_id}: {problem}" for problem in conversation_problems(run.history, is_request=False)]
+        said = [message for message in run.history if not says_nothing(message)]  # the others are sent with a word of ours
+        wrong += [f"{run_id}: {problem}" for problem in conversation_problems(said, is_request=False)]
     rows = await world.store.journal(SCOPE, run_id, 0, 10_000)
     if [row.seq for row in rows] != list(range(1, len(rows) + 1)) or len(rows) != head.journal_seq:
         wrong.append(f"{run_id} has a journal with gaps")
