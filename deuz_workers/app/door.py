@@ -52,7 +52,9 @@ class Door:
         """Of a person on a call that waits for an approval. `arguments`: the call runs with these instead."""
         while True:
             item, rows = await self._find("approval", approval)
+            self._check_name(item, by)
             self._check_person(item, by, approved=approved)
+            self._check_reason(item, reason)
             if approved:
                 await self._check_token(item, token or getattr(approval, "token", None))
             record: dict[str, object] = {"approval_id": item.item_id, "approved": approved}
@@ -84,6 +86,9 @@ class Door:
     ) -> Answer:
         """What a client's execution of a call returned; with `is_error`, the text of how it failed."""
         item, _ = await self._find("client_tool", call)
+        self._check_name(item, by)
+        if is_error and not isinstance(output, str):
+            self._refuse("output", f"how {item.item_id!r} failed is said as text")
         record: dict[str, object] = {"tool_call_id": item.binding.call_id, "output": output}
         record |= {"is_error": True} if is_error else {}
         record |= {} if by is None else {"by": by}
@@ -171,6 +176,16 @@ class Door:
                 self._refuse(part, f"the answer is for {part} {shown!r}, and {given.item_id!r} waits for {part} {waits!r}")
         if arguments_digest(given.arguments) != arguments_digest(binding.arguments):
             self._refuse("arguments", f"the answer is for other arguments than those that {given.item_id!r} waits with")
+
+    def _check_name(self, item: CallItem, by: object) -> None:
+        """Two people have names that are told apart by whoever reads them."""
+        if by is None or (isinstance(by, str) and by.isprintable() and by and by == by.strip()):
+            return
+        self._refuse("person", f"who answers {item.item_id!r} is named by printable text, with no spaces around it")
+
+    def _check_reason(self, item: CallItem, reason: object) -> None:
+        if not isinstance(reason, str | None):
+            self._refuse("reason", f"the reason of the verdict on {item.item_id!r} is text")
 
     def _check_person(self, item: CallItem, by: str | None, *, approved: bool) -> None:
         people = item.approval.people

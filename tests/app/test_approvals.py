@@ -561,3 +561,21 @@ async def test_an_approval_of_another_turn_is_told_by_its_turn(world: World) -> 
     assert second.approval_id == never_asked
     with pytest.raises(AnswerConflictError):  # it had an answer of its own
         await app.aio.handle("r").approve(first.approval_id)
+
+
+@pytest.mark.parametrize("name", ["", " ", "ann ", "a\0nn", "ann\n", "\ud800", 5, True, [], {}])
+async def test_nobody_approves_under_what_is_no_name(world: World, name: Any) -> None:
+    """Else one person would be two: an empty name beside a blank one, a name beside itself with a space."""
+    done = Effects()
+    made = paying(done, calls(call("pay", to="ann")), "done", needs_approval=Approval(needed=2))
+    [asked] = (await world.process(made).aio.run_embedded("x", "go", run_id="r")).pending_approvals
+    handle = world.process(made).aio.handle("r")
+    assert (await handle.approve(asked, by="ann")).still_needed == 1
+    for answer in (handle.approve(asked, by=name), handle.deny(asked, by=name)):
+        with pytest.raises(AnswerRefusedError) as refused:
+            await answer
+        assert refused.value.fields["part"] == "person"
+    wrong: Any = {"not": "text"}
+    with pytest.raises(AnswerRefusedError, match="reason"):
+        await handle.approve(asked, wrong, by="bob")
+    assert (done.done, await handle.status()) == ({}, "suspended")
