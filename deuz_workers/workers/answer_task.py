@@ -10,12 +10,11 @@ Each is believed only when it is signed with a producer key whose `doors` name i
 answer has to fit is checked as for any other door, beside what the message itself says of it (`step`, `call`, `tool`, `asked`);
 what does not fit is refused before anything is written, and the log says which part.
 
-Events: ``answer_refused`` (`id`, `error`, `part`), ``answer_waiting`` (`id`, `error`), ``answer_late`` (`id`, `run`).
+Events: ``answer_refused`` (`id`, `error`, `part`), ``answer_late`` (`id`, `run`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -34,9 +33,8 @@ from deuz_workers.errors import (
     RunNotFoundError,
     StoreUnavailableError,
 )
-from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import Host
-from deuz_workers.workers.message_door import AGAIN_MS, ANSWER_TASK, DEFAULT_SCOPE, RECONCILE_TASK, believe
+from deuz_workers.workers.message_door import ANSWER_TASK, DEFAULT_SCOPE, RECONCILE_TASK, believe, until_stored
 from deuz_workers.workers.step_task import QUIET_REQUEST
 
 PLACE = frozenset(("run_id", "scope"))
@@ -69,7 +67,7 @@ def _add(celery: Celery, host: Host, name: str) -> None:
         key = str(task.request.id)
         part = None
         try:
-            return host.here.call(lambda: _until_stored(host, name, key, args, order))
+            return host.here.call(lambda: until_stored(host, "answer", key, lambda: taken(host.app, name, key, args, order)))
         except StoreUnavailableError as error:
             raise Reject(error.code, requeue=True) from None
         except AnswerConflictError as error:
@@ -88,21 +86,6 @@ async def taken(app: Deuz, name: str, key: str, args: tuple[Any, ...], order: Or
     """What the message `key` of this task says is stored; the run's id. Raises what was wrong, with nothing written then."""
     believed = await check_message(app, name, key, args, order)
     return await (take_answer if name == ANSWER_TASK else take_words)(app, believed)
-
-
-async def _until_stored(host: Host, name: str, key: str, args: tuple[Any, ...], order: Order) -> str:
-    """Raises `StoreUnavailableError` only when the worker drains."""
-    told = False
-    while True:
-        try:
-            return await taken(host.app, name, key, args, order)
-        except StoreUnavailableError as error:
-            if host.flag.urgency > Urgency.NONE:
-                raise
-            if not told:
-                log.warning("answer_waiting id=%s error=%s", key, error.code)
-            told = True
-        await asyncio.sleep(AGAIN_MS / 1000)
 
 
 async def check_message(app: Deuz, name: str, key: str, args: tuple[Any, ...], order: Order) -> Order:

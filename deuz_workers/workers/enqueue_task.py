@@ -10,12 +10,11 @@ until the row is there (or writes the row itself: `app.enqueue`). Whoever can wr
 only when it is signed with a producer key (`core.signature`), and starts only what that key may start. The broker shows the
 content to whoever can read it.
 
-Events: ``enqueue_refused`` (`id`, `error`), ``enqueue_waiting`` (`id`, `error`).
+Event: ``enqueue_refused`` (`id`, `error`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import datetime
@@ -28,9 +27,8 @@ from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.signature import FIELD
 from deuz_workers.errors import DeuzError, EnqueueRefusedError, StoreUnavailableError
-from deuz_workers.workers.drain import Urgency
 from deuz_workers.workers.host import Host
-from deuz_workers.workers.message_door import AGAIN_MS, DEFAULT_SCOPE, believe
+from deuz_workers.workers.message_door import DEFAULT_SCOPE, believe, until_stored
 from deuz_workers.workers.step_task import QUIET_REQUEST
 
 ENQUEUE_TASK = "deuz.enqueue"
@@ -82,19 +80,11 @@ def add_enqueue_task(celery: Celery, host: Host) -> None:
 async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> str:
     """Raises what `AsyncClient.enqueue` raises; `StoreUnavailableError` only when the worker drains."""
     request = check_order(host.app, key, args, order)
-    told = False
-    while True:
-        try:
-            handle = await host.app.aio.enqueue(idempotency_key=key, **request)
-        except StoreUnavailableError as error:
-            if host.flag.urgency > Urgency.NONE:
-                raise
-            if not told:
-                log.warning("enqueue_waiting id=%s error=%s", key, error.code)
-            told = True
-            await asyncio.sleep(AGAIN_MS / 1000)
-        else:
-            return handle.run_id
+
+    async def write() -> str:
+        return (await host.app.aio.enqueue(idempotency_key=key, **request)).run_id
+
+    return await until_stored(host, "enqueue", key, write)
 
 
 def check_order(app: Deuz, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> dict[str, Any]:

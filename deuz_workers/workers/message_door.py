@@ -1,14 +1,23 @@
-"""Whom messages with content are believed from: producers whose keys are set here, for the doors that they name."""
+"""What messages with content have in common: whom they are believed from, and how their write waits for the store.
+
+Event: ``enqueue_waiting``, ``answer_waiting`` (`id`, `error`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from deuz_workers.app.producer_key import ProducerKey
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.signature import FIELD, read_signature
-from deuz_workers.errors import EnqueueRefusedError
+from deuz_workers.errors import EnqueueRefusedError, StoreUnavailableError
+from deuz_workers.workers.drain import Urgency
+from deuz_workers.workers.host import Host
+
+T = TypeVar("T")
 
 ANSWER_TASK, RECONCILE_TASK = "deuz.answer", "deuz.reconcile"
 DEFAULT_SCOPE = "default"
@@ -17,6 +26,26 @@ CLOCK_SKEW_S = 300
 """By which the clock of a producer may be ahead."""
 AGAIN_MS = 1_000
 """Between attempts to write while the store is away."""
+
+log = logging.getLogger(__name__)
+
+
+async def until_stored(host: Host, what: str, key: str, write: Callable[[], Awaitable[T]]) -> T:
+    """What `write` returns, for the message `key`, tried again while the store is away; `what` begins the event that says so.
+
+    Raises what `write` raises; `StoreUnavailableError` only when the worker drains.
+    """
+    told = False
+    while True:
+        try:
+            return await write()
+        except StoreUnavailableError as error:
+            if host.flag.urgency > Urgency.NONE:
+                raise
+            if not told:
+                log.warning("%s_waiting id=%s error=%s", what, key, error.code)
+            told = True
+        await asyncio.sleep(AGAIN_MS / 1000)
 
 
 def believe(settings: Settings, now_s: int, key: str, order: Mapping[str, Any], task: str) -> ProducerKey:
