@@ -17,6 +17,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.errors import AgentRunLeaseError, RevisionConflictError
 from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.leases import Gone, Lease, Released
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.store import Known, Loaded, ScopeBalance
 from deuz_workers.providers.mock import MockModel
@@ -195,3 +196,28 @@ async def test_a_lease_that_is_lost_while_the_model_answers() -> None:
     assert (run.envelope.output, run.envelope.unknown_tokens) == ("done", hold)
     assert (after.held.tokens, after.unknown.tokens, after.spent.tokens) == (0, hold, run.envelope.usage.total_tokens)
     assert len(requests_of(simulation)) == len(set(requests_of(simulation))) == 2
+
+
+async def test_an_answer_whose_ringer_was_held_off_is_rung_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes between the last commit of a step and the release of its lease: whoever was rung finds the run held and drops
+    the doorbell, so the holder rings in its place."""
+    paid: Counter[str] = Counter()
+    simulation = Simulation({"a": paying(paid, approval=True)})
+    store, release = simulation.store, simulation.leases.release
+    await simulation.enqueue("a", "r")
+    held: list[str] = []
+
+    async def release_late(lease: Lease) -> Released | Gone:
+        if not held:
+            [item] = await store.open_items(SCOPE, "r")
+            await store.answer_item(SCOPE, "r", item.item_id, encode({"approved": True}))
+            held.append("begins")
+            held[:] = [(await Process(simulation).engine.step(SCOPE, "r")).end]
+        return await release(lease)
+
+    monkeypatch.setattr(simulation.leases, "release", release_late)
+    report = await Process(simulation).engine.step(SCOPE, "r")
+    assert (report.end, held) == ("suspended", ["held"])
+    assert [bell.run_id for bell in report.bells] == ["r"]
+    run = await simulation.run("r")
+    assert (run.envelope.status, paid) == ("completed", {"pay": 1})

@@ -50,12 +50,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ENGINE,
         '        if again and end in ("turn",',
         '        if False and end in ("turn",',
+        "tests/engine/test_two_executors.py",
     ),
     _mutant(
         "a claim in vain leaves no mark",
         LEASES,
         '                    at.sql.execute("update lease set again = 1 where key = ?", (key,))\n',
         "",
+        "tests/leases/test_conformance.py::TestMemory",
     ),
     _mutant(
         "a cancel moves the revision",
