@@ -27,6 +27,9 @@ class ExecutionPolicy:
     """Names of tools whose calls need an approval, whatever the tools themselves say."""
     deadline_ms: int | None = None
     """Unix time in milliseconds. A run that has not ended by then fails with `deadline_exceeded`."""
+    max_depth: int | None = None
+    """How deep below the first run others may be started: its own depth is 0, and 0 lets nothing be delegated. A deeper one is
+    refused with `depth_exceeded`."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigurationError` for what names nothing."""
@@ -39,17 +42,22 @@ class ExecutionPolicy:
             object.__setattr__(self, name, frozenset(cast(Collection[str], given)))
         if self.deadline_ms is not None and (type(self.deadline_ms) is not int or self.deadline_ms < 0):
             raise ConfigurationError(f"deadline_ms is Unix time in milliseconds, not {self.deadline_ms!r}")
+        if self.max_depth is not None and (type(self.max_depth) is not int or self.max_depth < 0):
+            raise ConfigurationError(f"max_depth is a whole number from 0, not {self.max_depth!r}")
 
     def narrowed(self, other: ExecutionPolicy | None) -> ExecutionPolicy:
-        """What both allow (POL-003): fewer tools and models, more approvals, the earlier deadline."""
+        """What both allow (POL-003): fewer tools and models, more approvals, the earlier deadline, the lower depth.
+
+        So a run that another one starts may do what that one may and its own agent allows: `parent.narrowed(agent.policy)`.
+        """
         if other is None or other == self:
             return self
-        deadlines = [policy.deadline_ms for policy in (self, other) if policy.deadline_ms is not None]
         return ExecutionPolicy(
             _both(self.allowed_tools, other.allowed_tools),
             _both(self.allowed_models, other.allowed_models),
             frozenset(self.required_approvals) | frozenset(other.required_approvals),
-            min(deadlines, default=None),
+            _lower(self.deadline_ms, other.deadline_ms),
+            _lower(self.max_depth, other.max_depth),
         )
 
     def violation(self, calls: Iterable[ToolUsePart], known: Collection[str]) -> ExecutionPolicyError | None:
@@ -75,6 +83,17 @@ class ExecutionPolicy:
                 model=name,
             )
 
+    def check_depth(self, depth: int) -> None:
+        """Raises `ExecutionPolicyError` for a run that deep below the first one, which is at 0."""
+        if self.max_depth is not None and depth > self.max_depth:
+            raise ExecutionPolicyError(
+                f"the policy of the run allows runs down to depth {self.max_depth} below the first one, and this would be at "
+                f"{depth}; raise max_depth or delegate less",
+                code="depth_exceeded",
+                depth=depth,
+                max_depth=self.max_depth,
+            )
+
     def to_record(self) -> dict[str, object]:
         """What it does not limit is absent."""
         record: dict[str, object] = {}
@@ -83,14 +102,15 @@ class ExecutionPolicy:
                 record[name] = sorted(names)
         if self.required_approvals:
             record["required_approvals"] = sorted(self.required_approvals)
-        if self.deadline_ms is not None:
-            record["deadline_ms"] = self.deadline_ms
+        for name in ("deadline_ms", "max_depth"):
+            if getattr(self, name) is not None:
+                record[name] = getattr(self, name)
         return record
 
     @staticmethod
     def from_record(record: Mapping[str, object]) -> ExecutionPolicy:
         """Raises `ConfigurationError` for a record that is none of ours: a limit that cannot be read is no missing limit."""
-        unknown = record.keys() - {"allowed_tools", "allowed_models", "required_approvals", "deadline_ms"}
+        unknown = record.keys() - {"allowed_tools", "allowed_models", "required_approvals", "deadline_ms", "max_depth"}
         if unknown:
             raise ConfigurationError(f"a policy has no {sorted(unknown)}")
         return ExecutionPolicy(
@@ -98,6 +118,7 @@ class ExecutionPolicy:
             cast("Names | None", record.get("allowed_models")),
             cast(Names, record.get("required_approvals", ())),
             cast("int | None", record.get("deadline_ms")),
+            cast("int | None", record.get("max_depth")),
         )
 
 
@@ -105,6 +126,10 @@ def _both(mine: Names | None, theirs: Names | None) -> Names | None:
     if mine is None or theirs is None:
         return theirs if mine is None else mine
     return frozenset(mine) & frozenset(theirs)
+
+
+def _lower(mine: int | None, theirs: int | None) -> int | None:
+    return min((limit for limit in (mine, theirs) if limit is not None), default=None)
 
 
 def _are_names(given: Collection[object]) -> bool:

@@ -44,9 +44,9 @@ def test_a_name_that_is_no_tool_is_not_forbidden() -> None:
 
 def test_two_policies_allow_what_both_allow() -> None:
     """Fewer names, more approvals, the earlier deadline; in either order, and twice is once."""
-    one = ExecutionPolicy({"a", "b"}, None, {"pay"}, 20)
+    one = ExecutionPolicy({"a", "b"}, None, {"pay"}, 20, 1)
     other = ExecutionPolicy({"b", "c"}, {"m"}, {"refund"}, 10)
-    both = ExecutionPolicy({"b"}, {"m"}, {"pay", "refund"}, 10)
+    both = ExecutionPolicy({"b"}, {"m"}, {"pay", "refund"}, 10, 1)
     assert one.narrowed(other) == other.narrowed(one) == both
     assert both.narrowed(one) == both.narrowed(both) == both.narrowed(NO_POLICY) == both.narrowed(None) == both
     assert NO_POLICY.narrowed(one) == one
@@ -71,6 +71,8 @@ def test_a_run_keeps_its_policy_and_takes_only_narrower_ones() -> None:
         {"required_approvals": None},
         {"deadline_ms": 1.5},
         {"deadline_ms": -1},
+        {"max_depth": -1},
+        {"max_depth": True},
     ],
 )
 def test_what_names_nothing_is_refused(given: dict[str, Any]) -> None:
@@ -81,5 +83,40 @@ def test_what_names_nothing_is_refused(given: dict[str, Any]) -> None:
 
 def test_a_limit_that_cannot_be_read_is_no_missing_limit() -> None:
     """A record of a later build that names more is refused."""
-    with pytest.raises(ConfigurationError, match="max_depth"):
-        ExecutionPolicy.from_record({"max_depth": 3})
+    with pytest.raises(ConfigurationError, match="max_children"):
+        ExecutionPolicy.from_record({"max_children": 3})
+
+
+@pytest.mark.spec("POL-003")
+def test_a_child_may_what_its_parent_and_its_own_agent_allow() -> None:
+    """The intersection of the lists, the earliest deadline, the lowest depth; an approval that is asked for stays on."""
+    parent = ExecutionPolicy({"a", "b"}, {"m", "n"}, {"pay"}, 20, 3)
+    own = ExecutionPolicy({"b", "c"}, {"n"}, {"refund"}, 30, 2)
+    child = parent.narrowed(own)
+    assert child == own.narrowed(parent) == ExecutionPolicy({"b"}, {"n"}, {"pay", "refund"}, 20, 2)
+    assert parent.narrowed(NO_POLICY) == parent.narrowed(ExecutionPolicy(max_depth=9, deadline_ms=99)) == parent
+    assert child.narrowed(ExecutionPolicy({"a", "c"})).allowed_tools == frozenset()
+    assert ExecutionPolicy(max_depth=1).narrowed(ExecutionPolicy(max_depth=0)).max_depth == 0
+
+
+def test_depth_counts_from_the_first_run() -> None:
+    """Which is at 0; without a cap any depth is allowed."""
+    NO_POLICY.check_depth(99)
+    ExecutionPolicy(max_depth=0).check_depth(0)
+    ExecutionPolicy(max_depth=2).check_depth(2)
+    for deepest in (0, 2):
+        with pytest.raises(ExecutionPolicyError) as caught:
+            ExecutionPolicy(max_depth=deepest).check_depth(deepest + 1)
+        assert caught.value.code == "depth_exceeded"
+
+
+@pytest.mark.spec("POL-004")
+def test_each_violation_has_a_code_of_its_own() -> None:
+    """Tool, model and depth; that of a deadline is `deadline_exceeded`, which the engine raises."""
+    policy = ExecutionPolicy((), (), max_depth=0)
+    found = [policy.violation([ToolUsePart("c", "read", {})], KNOWN)]
+    for check in (lambda: policy.check_model("m"), lambda: policy.check_depth(1)):
+        with pytest.raises(ExecutionPolicyError) as caught:
+            check()
+        found.append(caught.value)
+    assert [error and error.code for error in found] == ["tool_not_allowed", "model_not_allowed", "depth_exceeded"]
