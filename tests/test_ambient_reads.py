@@ -33,6 +33,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
         {"time", "random"},
         "asking again for a lock of other processes, at moments they do not share",
     ),
+    "store/sql_controls.py": ({"uuid"}, "an id tells an act that was sent twice from two acts"),
     "store/sql_store.py": (
         {"uuid", "time"},
         "an id tells a note that was sent twice from two notes; patience with a database that is away is real time",

@@ -17,6 +17,7 @@ from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.embedded import IN_PROCESS_QUEUE, drive_swarm, driver, resume_embedded, run_embedded
 from deuz_workers.app.forking import Fork, fork
 from deuz_workers.app.names import check_id
+from deuz_workers.app.operating import AsyncOperator
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
 from deuz_workers.app.pruning import prune
 from deuz_workers.app.results import AgentResult
@@ -48,6 +49,8 @@ class AsyncClient:
     def __init__(self, app: Deuz, access: Access) -> None:
         self._app = app
         self._access = access
+        self.operator = AsyncOperator(access)
+        """Brakes and rates."""
 
     async def enqueue(
         self,

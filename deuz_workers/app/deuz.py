@@ -18,6 +18,7 @@ from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
 from deuz_workers.app.live_channel import LiveChannel
 from deuz_workers.app.loop_thread import LOOP
+from deuz_workers.app.operating import Operator
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
@@ -88,6 +89,11 @@ class Deuz:
             self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.live.source, self.ids
         )
         return AsyncClient(self, access)
+
+    @cached_property
+    def operator(self) -> Operator:
+        """Brakes and rates."""
+        return Operator(self.aio.operator)
 
     def enqueue(
         self,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deuz_workers.cli import db, demo, doctor, runs, swarm, worker
+from deuz_workers.cli import brake, db, demo, doctor, keys, runs, swarm, worker
 from deuz_workers.cli import run as start
 from deuz_workers.cli.exits import MEANINGS, Exit, exit_of
 from deuz_workers.cli.output import report_error
@@ -31,6 +31,9 @@ app.command("worker")(worker.worker)
 app.command("run")(start.run)
 app.add_typer(runs.app, name="runs")
 app.add_typer(swarm.app, name="swarm")
+app.add_typer(brake.app, name="brake", no_args_is_help=True)
+app.add_typer(keys.app, name="keys")
+app.add_typer(keys.rates, name="rates")
 app.add_typer(db.app, name="db")
 app.command("doctor")(doctor.doctor)
 

@@ -11,6 +11,8 @@ from rich.markup import escape
 
 from deuz_workers.app.commands import answer_commands, ways_out
 from deuz_workers.cli.amounts import ago, cost, counted, duration
+from deuz_workers.core.brake import Begins, Brake
+from deuz_workers.core.change import FINAL
 from deuz_workers.core.lost_commits import WENT_BACKWARDS, seen_before
 
 if TYPE_CHECKING:
@@ -114,6 +116,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "deadline_in_ms": head.deadline_in_ms,
         "holder": await _holder(deuz, head),
         "concurrency": await _concurrency(deuz, head),
+        "braked": [] if head.status in FINAL else [asdict(brake) for brake in await _brakes(deuz, head)],
         "usage": envelope.usage.to_record(),
         "reason": envelope.reason,
         "stop_details": None if envelope.stop_details is None else dict(envelope.stop_details),
@@ -140,6 +143,12 @@ async def _concurrency(deuz: Deuz, head: Head) -> dict[str, object] | None:
         return None
     counters = await deuz.store.slot_counters(head.scope, head.slot_key)
     return {"key": head.slot_key, "slot": head.slot, **({} if counters is None else asdict(counters))}
+
+
+async def _brakes(deuz: Deuz, head: Head) -> list[Brake]:
+    """Those on the run's scope, agent or queue; which model or tool it comes to next, nobody knows here."""
+    begins = Begins(head.scope, head.agent, head.queue)
+    return [brake for brake in await deuz.aio.operator.brakes() if begins.held_by([brake])]
 
 
 async def _holder(deuz: Deuz, head: Head) -> dict[str, object] | None:
@@ -187,6 +196,17 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
         has = {"held": "has a slot", "waiting": "waits for a slot"}.get(key["slot"], "holds no slot")
         counts = f", {key['used']} of {key['slots']} in use, {key['waiting']} waiting" if "slots" in key else ""
         lines.append(("concurrency", escape(f"{has} of {key['key']}{counts}")))
+    lines += [
+        (
+            "braked",
+            escape(
+                f"{brake['kind']} {brake['name']}, {ago(brake['at_ms'], record['now_ms'])}"
+                + (f" by {brake['actor']}" if brake["actor"] else "")
+                + (f": {brake['reason']}" if brake["reason"] else "")
+            ),
+        )
+        for brake in record["braked"]
+    ]
     lines += [
         (
             "unclean end",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ class Calls:
     committer: Committer
     stop: Stop
     contexts: Contexts
-    may_begin: Callable[[], bool]
+    may_begin: Callable[[Sequence[PlannedCall]], Awaitable[bool]]
     """Asked before further calls begin; it vouches for the time that they take."""
     left_some: bool = False
     """Some calls of the batch have not begun."""
@@ -84,7 +84,7 @@ class Calls:
         """Save outcomes together with the start of calls that waited; none: they stay as they are, and nothing was saved."""
         begun = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
         starts = [start_of(planned, self.agent.tools[planned.call.name]) for planned in begun if planned.action != "project"]
-        if self.may_begin():
+        if await self.may_begin(begun):
             try:
                 await self._save(*(event for outcome in outcomes for event in outcome), *starts)
             except CancelFirst:

@@ -187,9 +187,10 @@ class Engine:
                 log.warning("lease_left run=%s label=%s", run_id, hold.label)
             else:
                 again = await self._release(hold, stop)
-        if again and end in ("turn", "waiting", "suspended", "idle") and not any(bell.run_id == run_id for bell in bells):
+        if again and end in ("turn", "waiting", "held_back", "suspended", "idle") and not _rings(bells, run_id):
             head = await gear.store.head(scope, run_id)
-            if head is not None and head.has_work:
+            # what was held back would be so again, but for what came meanwhile
+            if head is not None and head.has_work and (end != "held_back" or head.wake_seq > head.seen_seq):
                 bells.append(bell_of(head))
         return StepReport(end, tuple(bells), faults[0] if faults else None)
 
@@ -446,6 +447,10 @@ class Engine:
 def _stays(bell: Bell, run_id: str, at: str) -> Bell:
     """A bell for the next step of a run that was rung in the own queue of a build; other builds would only pass it on."""
     return replace(bell, queue=at) if bell.run_id == run_id and bell.queue == shared_queue(at) else bell
+
+
+def _rings(bells: list[Bell], run_id: str) -> bool:
+    return any(bell.run_id == run_id for bell in bells)
 
 
 def bell_of(head: Head, revision: int | None = None) -> Bell:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run
+from deuz_workers.engine.controls import KnownControls
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
@@ -41,6 +42,7 @@ class Gear:
     """By scope and run id: given by whoever drives the run in this process, instead of what its agent would make."""
     policies: Mapping[tuple[str, str], ExecutionPolicy] = field(default_factory=dict[tuple[str, str], ExecutionPolicy])
     """By scope and run id: given by whoever drives the run in this process, to narrow it."""
+    controls: KnownControls = field(default_factory=KnownControls)
     signer: ApprovalSigner | None = None
     """Checks the tokens of approvals; None: they need none."""
     process: str = ""

@@ -26,7 +26,7 @@ from deuz_workers.errors import ExecutionPolicyError, as_record
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
-LoopEnd = Literal["turn", "waiting", "suspended", "ended", "parked", "drained"]
+LoopEnd = Literal["turn", "waiting", "held_back", "suspended", "ended", "parked", "drained"]
 MARGIN_MS = 60_000
 """A lease is vouched for this much longer than the call it is held for, so that the outcome can be saved."""
 
@@ -102,7 +102,7 @@ class Leg:
             return None
         at_ms = envelope.policy.deadline_ms
         late = self.head.deadline_in_ms is not None and self.head.deadline_in_ms <= self.stop.elapsed_ms
-        if late or (at_ms is not None and at_ms <= self.gear.clock.unix_ms()):
+        if late or (at_ms is not None and at_ms <= self.gear.controls.store_ms(self.gear.clock)):
             error = ExecutionPolicyError("the deadline of the run has passed", code="deadline_exceeded")
             return Finish(Finished("failed", error=as_record(error)))
         before_in_ms = self.head.start_before_in_ms

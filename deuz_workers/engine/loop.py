@@ -32,6 +32,7 @@ from deuz_workers.engine.inputs import given_inputs
 from deuz_workers.engine.intake import close_expired, fold_inbox, judge_old_receipts, narrow_policy, take_in
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_turn import call_model, check_output, run_end, turn_end
+from deuz_workers.engine.restraint import HeldBack, check_brakes, hold_back, read_controls
 from deuz_workers.engine.slot import lacks_slot, take_slot
 from deuz_workers.engine.taken_answers import next_expiry_ms
 from deuz_workers.engine.tool_turn import run_calls
@@ -51,6 +52,8 @@ async def advance(leg: Leg, turns: int) -> LoopEnd:
     await take_in(leg)
     judge_old_receipts(leg)
     narrow_policy(leg)
+    if leg.run.envelope.policy.deadline_ms is not None:
+        await read_controls(leg)  # with the store's time, by which the deadline is judged
     while True:
         if leg.stop.is_lost:
             raise StepOver("the lease is gone")
@@ -64,13 +67,17 @@ async def advance(leg: Leg, turns: int) -> LoopEnd:
             if run.due_in_ms and not isinstance(effect, Finish | Nothing):
                 await leg.commit()
                 return "waiting"
-            if lacks_slot(leg, effect) and not await take_slot(leg):
-                return "waiting"  # with nothing saved: whoever has a slot reads notes and answers again
             try:
+                if lacks_slot(leg, effect):
+                    await check_brakes(leg)
+                    if not await take_slot(leg):
+                        return "waiting"  # with nothing saved: whoever has a slot reads notes and answers again
                 end = await carry_out(leg, effect, run)
             except HookError as error:
                 await leg.commit(Finished("failed", error=as_record(error)))
                 return "ended"
+            except HeldBack as held:
+                return await hold_back(leg, held)
         except CancelFirst:
             await fold_inbox(leg)
             continue

@@ -12,6 +12,7 @@ from deuz_workers.engine.hooked import asked_before_call, checked_call, guarded_
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.paid_call import make_call
+from deuz_workers.engine.restraint import check_brakes
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
 
@@ -20,6 +21,7 @@ async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
     agent = leg.definition
     assert isinstance(agent, AgentDefinition)
     await leg.check_may_start()
+    await check_brakes(leg, model=agent.model.name)
     plan, guards = StepPlan(), None
     if asked := asked_before_call(agent):
         guards = await leg.guards(agent, asked)

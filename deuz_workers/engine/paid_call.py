@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from deuz_workers.core.events import Event, Finished, ModelCallAbandoned, ModelCallFailed
+from deuz_workers.core.events import Event, Finished, ModelCallAbandoned, ModelCallFailed, ModelCallStarted, SummaryStarted
 from deuz_workers.core.limits import Limits
 from deuz_workers.engine.asking import budget_ending
 from deuz_workers.engine.committer import BudgetRefused, StepOver
 from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.engine.restraint import draw_for_model, settle_rates
 from deuz_workers.engine.stop import Stop
 from deuz_workers.errors import ExecutionPolicyError, as_record
 from deuz_workers.ports.model import Model
@@ -34,10 +35,13 @@ class PaidCall(Protocol):
 
 
 async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
-    """Commit, send, carry what came of it. None: the leg goes on from what is carried."""
+    """Commit, send, carry what came of it. None: the leg goes on from what is carried. Raises `HeldBack`."""
     try:
         leg.run.envelope.policy.check_model(call.model.name)
-        await leg.commit(*call.opening())
+        opening = call.opening()
+        tokens = sum(event.call.tokens for event in opening if isinstance(event, ModelCallStarted | SummaryStarted))
+        rates = await draw_for_model(leg, call.model.name, tokens)
+        await leg.commit(*opening)
     except ExecutionPolicyError as error:
         await leg.commit(Finished("failed", error=as_record(error)))
         return "ended"
@@ -46,6 +50,7 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
         return "ended"
     leg.hold_for(call.limits.model_timeout_ms, label)
     event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
+    await settle_rates(leg, rates, tokens, event)
     if event is not None:
         if isinstance(event, ModelCallFailed) and _time_is_over(leg):
             event = replace(event, retry_in_ms=event.retry_in_ms or 1)  # the run ends by its time, not by this

@@ -9,6 +9,7 @@ from deuz_workers.core.events import CallExecuted, CallFailed, CallStarted
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.engine.inputs import reducer_inputs
 from deuz_workers.engine.leg import Leg
+from deuz_workers.engine.restraint import check_brakes
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of, stored_form
 from deuz_workers.errors import CodecError, DeadlinePassed
 from deuz_workers.ports.definition import ReducerContext, ReducerDefinition
@@ -18,6 +19,7 @@ async def reduce(leg: Leg, reducer: ReducerDefinition) -> None:
     """Run the function of a reducer task; its outcome is saved with the ending of the task."""
     assert leg.head.swarm_rid is not None
     assert leg.head.task_id is not None
+    await check_brakes(leg)
     results = await reducer_inputs(leg.gear.store, leg.head.swarm_rid, leg.head.task_id)
     await leg.commit(CallStarted(REDUCE, reducer.name, reducer.replay_safe))
     leg.hold_for(reducer.timeout_ms, reducer.name)

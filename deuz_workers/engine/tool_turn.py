@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from deuz_workers.core.effects import PlannedCall, RunCalls
 from deuz_workers.core.events import Finished, Suspended
 from deuz_workers.core.run import Run
@@ -11,7 +13,8 @@ from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
 from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.reducing import reduce
-from deuz_workers.errors import as_record
+from deuz_workers.engine.restraint import HeldBack, check_brakes, draw_for_tools
+from deuz_workers.errors import StoreUnavailableError, as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
 
@@ -25,6 +28,7 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
     if violation := run.envelope.policy.violation(to_run, leg.definition.tools):
         await leg.commit(Finished("failed", error=as_record(violation)))
         return "ended"
+    await check_brakes(leg, tools=names_of(effect.calls))
     asking_ms = predicates_ms(effect, leg.definition, run)
     if asking_ms:
         await leg.about_to_ask(asking_ms, "approvals")
@@ -40,16 +44,23 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
     if not gated.running:
         leg.carry(*gated.opening)
         return None
+    await draw_for_tools(leg, names_of(gated.running[: run.envelope.limits.tool_concurrency]))
     if leg.carried or gated.opening:
         await leg.commit(*gated.opening)
     longest = max(longest_ms(leg, planned) for planned in gated.running)
     label = ",".join(planned.call.name for planned in gated.running)
     leg.hold_for(longest, label)
 
-    def may_begin() -> bool:
+    async def may_begin(planned: Sequence[PlannedCall]) -> bool:
         leg.hold_for(longest, label)
         goes_on = leg.hold.may_start and not leg.stop.is_cancelled and not leg.stop.is_draining
-        return goes_on and leg.ending_by_time(leg.committer.run) is None
+        if not goes_on or leg.ending_by_time(leg.committer.run) is not None:
+            return False
+        try:
+            await draw_for_tools(leg, names_of(planned))
+        except (HeldBack, StoreUnavailableError):
+            return False
+        return True
 
     calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts, may_begin)
     leg.carry(*await calls.run(gated.running))
@@ -57,6 +68,11 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         await leg.commit()
         return "drained"
     return None
+
+
+def names_of(planned: Iterable[PlannedCall]) -> list[str]:
+    """Of tools that would be executed."""
+    return [one.call.name for one in planned if one.action != "project"]
 
 
 def longest_ms(leg: Leg, planned: PlannedCall) -> int:

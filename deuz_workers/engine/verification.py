@@ -12,6 +12,7 @@ from deuz_workers.core.failure import describe
 from deuz_workers.engine.answer import Accepted, read_answer
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_turn import run_end
+from deuz_workers.engine.restraint import check_brakes
 from deuz_workers.engine.user_code import Broken, LimitPassed
 from deuz_workers.errors import DeadlinePassed
 from deuz_workers.ports.definition import AgentDefinition
@@ -33,6 +34,7 @@ async def verify(leg: Leg, effect: VerifyCandidate) -> LoopEnd | None:
     await leg.run_context(agent)
     if leg.ending_by_time(leg.run):
         return None
+    await check_brakes(leg)
     await leg.commit(VerificationStarted())
     verdict = await verdict_of(leg, agent, answer.value, effect)
     if leg.ending_by_time(leg.run):

@@ -29,6 +29,7 @@ from deuz_workers.core.change import (
     TaskStatus,
 )
 from deuz_workers.core.usage import Budget
+from deuz_workers.ports.controls import ControlStore
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
@@ -287,7 +288,7 @@ class TagCost:
     cost_micros: int | None
 
 
-class RunStore(Protocol):
+class RunStore(ControlStore, Protocol):
     async def create(
         self, run: NewRun, swarm: NewSwarm | None = None, *, ring_in_ms: int = 0, connection: Any = None
     ) -> Created:

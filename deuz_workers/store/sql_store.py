@@ -56,12 +56,13 @@ from deuz_workers.store.rows import (
     refusal_of,
     snapshot_of,
 )
+from deuz_workers.store.sql_controls import READS, SqlControls
 
 PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
-_READS = frozenset(
+_READS = READS | frozenset(
     (
         "balance",
         "bells",
@@ -86,7 +87,7 @@ _READS = frozenset(
 )
 
 
-class SqlStore(RunStore):
+class SqlStore(SqlControls, RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deuz_workers.store import (
+    sqlite_controls,
     sqlite_ledger,
     sqlite_lifecycle,
     sqlite_notes,
@@ -86,7 +87,14 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "unclean_ends",
             "slot_counters",
             "keys_needing_attention",
+            "brake_acts",
+            "list_rates",
+            "list_keys",
         ),
+        **_reads(sqlite_controls.controls),
+        **_writes(sqlite_controls.set_brake, sqlite_controls.lift_brake, sqlite_controls.set_rate),
+        **_writes(sqlite_controls.take_rate, sqlite_controls.give_rate, sqlite_controls.shut_rate),
+        **_writes(sqlite_controls.loosen, touches_many=True),
         **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, touches_many=True),
         **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_items, sqlite_ledger.set_budget),
         **_writes(sqlite_sweep.sweep, sqlite_sweep.ripen, "postpone", "put_off"),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from deuz_workers.testing.store_conformance_cascades import CascadeConformance
 from deuz_workers.testing.store_conformance_commits import CommitConformance
+from deuz_workers.testing.store_conformance_controls import ControlConformance
 from deuz_workers.testing.store_conformance_feeding import FeedingConformance
 from deuz_workers.testing.store_conformance_inputs import InputConformance
 from deuz_workers.testing.store_conformance_ledger import LedgerConformance
@@ -36,6 +37,7 @@ class StoreConformance(
     ScheduleConformance,
     FeedingConformance,
     SlotConformance,
+    ControlConformance,
     SwarmConformance,
     CascadeConformance,
     LedgerConformance,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, ExecutionPolicy, Guardrails, MockModel, StepInfo, StepPlan, ToolCallRequest, tool
+from deuz_workers import Agent, Budget, ExecutionPolicy, Guardrails, MockModel, StepInfo, StepPlan, ToolCallRequest, tool
 from deuz_workers.core.policy import NO_POLICY
+from deuz_workers.engine.controls import KnownControls
+from deuz_workers.engine.system_clock import SystemClock
+from deuz_workers.providers.prices import Price, PriceList
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.world import Effects, World
+from tests.fake_clock import FakeClock
 
 CODE = "tool_not_allowed"
 
@@ -201,3 +206,136 @@ async def test_a_deadline_of_a_policy_is_the_runs(memory: World) -> None:
     await app.aio.enqueue("x", "go", run_id="s")
     result = await memory.process(later.agent(policy)).aio.resume_embedded("s")
     assert (result.status, dict(result.error or {})["code"], len(later.model.requests)) == ("failed", "deadline_exceeded", 0)
+
+
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class SkewedClock:
+    """A worker's whose time of day is wrong."""
+
+    by_ms: int
+    inner: SystemClock
+
+    def unix_ms(self) -> int:
+        return self.inner.unix_ms() + self.by_ms
+
+    def monotonic_ms(self) -> int:
+        return self.inner.monotonic_ms()
+
+    async def sleep_ms(self, ms: int) -> None:
+        await self.inner.sleep_ms(ms)
+
+
+@pytest.mark.spec("POL-008")
+@pytest.mark.parametrize(("skew_ms", "left_ms", "status"), [(-HOUR_MS, -1_000, "failed"), (HOUR_MS, 600_000, "completed")])
+async def test_a_deadline_is_judged_by_the_clock_of_the_store(world: World, skew_ms: int, left_ms: int, status: str) -> None:
+    """A worker an hour behind does not extend one that a resume gave, and one an hour ahead does not cut it short."""
+    shop = Shop(calls(call("read")))
+    agent = shop.agent()
+    await world.process(agent).aio.enqueue("x", "go", run_id="r")
+    app = world.process(agent)
+    app.clock = SkewedClock(skew_ms, SystemClock())
+    policy = ExecutionPolicy(deadline_ms=await world.store.now_ms() + left_ms)
+    result = await app.aio.resume_embedded("r", policy=policy)
+    assert result.status == status
+    if status == "failed":
+        assert (dict(result.error or {})["code"], len(shop.model.requests)) == ("deadline_exceeded", 0)
+
+
+@pytest.mark.spec("POL-005")
+async def test_deadlines_are_unix_time_in_milliseconds_of_the_injected_clock(memory: World) -> None:
+    """The store's, standing still: a second before the deadline the run goes on, at it the run has failed."""
+    at_ms = 1_800_000_000_000
+    for left_ms, status in ((60_000, "completed"), (0, "failed")):
+        memory.store.now = at_ms - left_ms
+        shop = Shop()
+        app = memory.process(shop.agent(ExecutionPolicy(deadline_ms=at_ms)))
+        result = await app.aio.run_embedded("x", "go")
+        assert (result.status, len(shop.model.requests)) == (status, int(status == "completed"))
+    clock = FakeClock()
+    known = KnownControls()
+    assert known.store_ms(clock) == clock.unix_ms(), "before anything was read"
+    memory.store.now = at_ms
+    await known.read(memory.store, clock)
+    clock.advance(250)
+    assert known.store_ms(clock) == at_ms + 250
+
+
+@pytest.mark.spec("POL-007")
+async def test_a_resume_with_a_later_deadline_keeps_the_stored_one(world: World) -> None:
+    """And one with more tools, more models, fewer approvals and more depth keeps all of that."""
+    shop = Shop(calls(call("pay").with_id("p")), gate=True)
+    now_ms = await world.store.now_ms()
+    stored = ExecutionPolicy({"read", "pay"}, {shop.model.name}, {"read"}, now_ms + HOUR_MS, 2)
+    app = world.process(shop.agent())
+    await app.aio.run_embedded("x", "go", run_id="r", policy=stored)
+    wider = ExecutionPolicy({"read", "pay", "more"}, None, (), now_ms + 2 * HOUR_MS, 5)
+    [asked] = (await app.aio.resume_embedded("r")).pending_approvals
+    result = await app.aio.resume_embedded("r", approvals={asked.approval_id: True}, policy=wider)
+    assert result.status == "completed"
+    assert (await app.aio.handle("r").envelope()).policy == stored
+
+
+@pytest.mark.spec("POL-006")
+async def test_a_call_that_the_policy_allows_can_still_be_invalid(memory: World) -> None:
+    """Its context, its arguments and its result are judged each by themselves, and end neither the run nor the other calls."""
+    ran = Effects()
+
+    @tool(context_schema=int)
+    async def scoped() -> str:
+        ran("scoped")
+        return "never"
+
+    @tool
+    async def typed(n: int) -> str:
+        ran("typed")
+        return "never"
+
+    def refuse(value: Any) -> None:
+        raise ValueError("not like this")
+
+    @tool(output_schema=str, validate_result=refuse)
+    async def judged() -> str:
+        ran("judged")
+        return "something"
+
+    @tool
+    async def plain() -> str:
+        ran("plain")
+        return "ok"
+
+    batch = calls(call("scoped"), call("typed", n="x"), call("judged"), call("plain"))
+    policy = ExecutionPolicy({"scoped", "typed", "judged", "plain"})
+    agent = Agent("x", model=MockModel([batch, "done"]), tools=[scoped, typed, judged, plain], policy=policy)
+    app = memory.process(agent)
+    result = await app.aio.run_embedded("x", "go", run_id="r", tools_context={"scoped": "no number"})
+    outcomes = {receipt.tool: receipt.outcome for receipt in (await memory.receipts("r")).values()}
+    assert result.status == "completed"
+    assert outcomes == {"scoped": "invalid-context", "typed": "invalid-arguments", "judged": "invalid-result", "plain": None}
+    assert ran.done == {"judged": 1, "plain": 1}
+    forbidden = Agent("y", model=MockModel([calls(call("plain"))]), tools=[plain, scoped], policy=ExecutionPolicy({"scoped"}))
+    result = await memory.process(forbidden).aio.run_embedded("y", "go", tools_context={"scoped": 7})
+    assert (result.status, dict(result.error or {})["code"]) == ("failed", CODE), "a valid context allows nothing"
+
+
+@pytest.mark.spec("POL-009")
+@pytest.mark.parametrize(
+    ("budget", "price", "status"),
+    [
+        (Budget.of(tokens=100_000), Price(1e6, 1e6), "completed"),
+        (Budget.of(usd=1_000), Price(0.001, 0.001), "completed"),
+        (Budget.of(tokens=10), Price(0, 0), "failed"),
+        (Budget.of(usd=0.01), Price(1e6, 1e6), "failed"),
+    ],
+)
+async def test_a_dimension_that_is_not_named_has_no_limit(world: World, budget: Budget, price: Price, status: str) -> None:
+    """A budget in tokens admits a call at any price, one in dollars any number of tokens; each limits what it names."""
+    shop = Shop()
+    app = world.process(shop.agent(max_output_tokens=1_000))
+    app.prices = PriceList({shop.model.name: price})
+    result = await app.aio.run_embedded("x", "go", budget=budget)
+    assert (result.status, len(shop.model.requests)) == (status, int(status == "completed"))
+    if status == "failed":
+        assert dict(result.error or {})["code"] == "budget_exceeded"

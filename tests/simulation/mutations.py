@@ -115,9 +115,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a model call starts before its commit is known",
         PAID_CALL,
-        "        await leg.commit(*call.opening())\n",
-        '        __import__("asyncio").ensure_future(leg.commit(*call.opening()))\n'
-        '        await __import__("asyncio").sleep(0)\n',
+        "        await leg.commit(*opening)\n",
+        '        __import__("asyncio").ensure_future(leg.commit(*opening))\n        await __import__("asyncio").sleep(0)\n',
     ),
     _mutant(
         "a suspension does not look for inputs",

@@ -1,0 +1,127 @@
+"""What keeps an effect from beginning although the run is ready for it: a brake that somebody set, a rate that is used up.
+
+Asked ahead of the commit that would begin it, so nothing is reserved and no receipt says `executing`. The run is left as it is
+and looked at again later, ever less often, up to a limit; a brake that is lifted brings it near at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from deuz_workers.core.brake import Begins
+from deuz_workers.core.controls import Controls
+from deuz_workers.core.events import Event, ModelCallFailed, ModelReplied
+from deuz_workers.core.rate import Draw, RateName
+from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.errors import StoreUnavailableError
+
+BRAKED_MS = 250
+"""Until the first look after a run met a brake, then twice as long each time, up to `BRAKED_MOST_MS`."""
+BRAKED_MOST_MS = 60_000
+RATED_MOST_MS = 15_000
+"""Between two looks of a run that waits for a rate, beyond what the rate itself says."""
+
+log = logging.getLogger(__name__)
+
+
+class HeldBack(Exception):
+    """Nothing of this may begin now; nothing was written."""
+
+    def __init__(self, by: str, least_ms: int, most_ms: int) -> None:
+        super().__init__(by)
+        self.by = by
+        self.least_ms = least_ms
+        self.most_ms = most_ms
+
+
+async def check_brakes(leg: Leg, *, model: str | None = None, tools: Iterable[str] = ()) -> Controls:
+    """Raises `HeldBack` under a brake that was set half a second ago or earlier."""
+    controls = await read_controls(leg)
+    if controls.brakes:
+        head = leg.head
+        begins = Begins(head.scope, head.agent, head.queue, model, frozenset(tools))
+        if brake := begins.held_by(controls.brakes):
+            raise HeldBack(str(brake), BRAKED_MS, BRAKED_MOST_MS)
+    return controls
+
+
+async def read_controls(leg: Leg) -> Controls:
+    """Raises `StoreUnavailableError`; what was paid for is saved first, which waits longer for the store."""
+    gear = leg.gear
+    try:
+        return await gear.controls.read(gear.store, gear.clock)
+    except StoreUnavailableError:
+        await _save(leg)
+        raise
+
+
+async def draw_for_model(leg: Leg, model: str, tokens: int) -> tuple[RateName, ...]:
+    """Brakes and rates let this call begin; names of the rates that were taken from. Raises `HeldBack`."""
+    controls = await check_brakes(leg, model=model)
+    names = [RateName("model", model)]
+    if leg.head.slot_key is not None:
+        names.append(RateName("key", leg.head.slot_key, leg.head.scope))
+    limited = tuple(name for name in names if controls.is_limited(name))
+    await _draw(leg, [Draw(name, 1, tokens) for name in limited])
+    return limited
+
+
+async def draw_for_tools(leg: Leg, tools: Sequence[str]) -> None:
+    """Brakes and rates let calls of these begin, each as often as it is named. Raises `HeldBack`."""
+    controls = await check_brakes(leg, tools=tools)
+    limited = {name: RateName("tool", name) for name in tools if RateName("tool", name) in controls.rates}
+    counts = Counter(tools)
+    await _draw(leg, [Draw(rate, counts[name]) for name, rate in sorted(limited.items())])
+
+
+async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event: Event | None) -> None:
+    """Give back what a call did not use of its estimate; shut the rates of a provider that asks to wait.
+
+    Of no consequence for the run: a store that is away is not waited for beyond its own patience.
+    """
+    if not names:
+        return
+    store = leg.gear.store
+    with contextlib.suppress(StoreUnavailableError):
+        if isinstance(event, ModelCallFailed):
+            if event.billed == "no":
+                await store.give_rate(names, tokens)
+            if event.kind in ("rate-limit", "overload") and event.retry_in_ms:
+                await store.shut_rate(names, event.retry_in_ms)
+        elif isinstance(event, ModelReplied) and event.usage is not None:
+            await store.give_rate(names, tokens - event.usage.total_tokens)
+
+
+async def hold_back(leg: Leg, held: HeldBack) -> LoopEnd:
+    """The run waits, with what was paid for saved; whoever looks next begins where this one stopped."""
+    await _save(leg)
+    envelope, left_ms = leg.committer.run.envelope, leg.head.deadline_in_ms
+    most_ms = held.most_ms if left_ms is None else max(1, min(held.most_ms, left_ms - leg.stop.elapsed_ms))
+    await leg.gear.store.put_off(envelope.scope, envelope.run_id, min(held.least_ms, most_ms), most_ms)
+    log.info("run_held_back run=%s by=%s", envelope.run_id, held.by)
+    return "held_back"
+
+
+async def _save(leg: Leg) -> None:
+    """What is carried, where somebody paid for it; inputs that were only read are read again.
+
+    A run that stays in the middle of a turn is written only for outcomes: whoever loads it next would take another revision of
+    it for another unclean end.
+    """
+    if leg.carried and leg.run.envelope.status != "queued" and (leg.run.unsaved.progress or not leg.run.is_mid_step):
+        await leg.commit()
+
+
+async def _draw(leg: Leg, draws: Sequence[Draw]) -> None:
+    if not draws:
+        return
+    try:
+        wait_ms = await leg.gear.store.take_rate(draws)
+    except StoreUnavailableError:
+        await _save(leg)
+        raise
+    if wait_ms:
+        raise HeldBack(", ".join(f"rate of {draw.of}" for draw in draws), wait_ms, max(wait_ms, RATED_MOST_MS))

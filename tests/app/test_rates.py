@@ -1,0 +1,139 @@
+"""Rates: how much may begin per minute, over all processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from deuz_workers import Agent, MockModel, ModelRateLimitedError, Usage, tool
+from deuz_workers.core.rate import Draw, Rate, RateName
+from deuz_workers.errors import ConfigurationError
+from deuz_workers.providers.script import call, calls, reply
+from tests.app.test_brakes import Shop, until_held
+from tests.app.world import World
+
+
+async def _free(world: World, of: RateName) -> None:
+    """As if its time had passed: the bucket is full."""
+    [rate] = [rate for rate in await world.store.list_rates(None) if rate.of == of]
+    await world.store.set_rate(rate)
+
+
+@pytest.mark.parametrize("kind", ["model", "key"])
+async def test_a_model_call_waits_for_its_rate(world: World, kind: Any) -> None:
+    """The first of a minute goes, the second turn's waits with the tool's result saved, whichever name is limited."""
+    shop = Shop()
+    app = world.process(shop.agent)
+    of = RateName("model", shop.model.name) if kind == "model" else RateName("key", "crm", "default")
+    await app.aio.operator.limit_rate(kind, of.name, calls_per_minute=1)
+    await app.aio.enqueue("clerk", "go", run_id="r", concurrency_key="crm")
+    running = asyncio.ensure_future(app.aio.resume_embedded("r"))
+    await until_held(app, running, 1)
+    head = await world.head("r")
+    assert (len(shop.model.requests), shop.done.done, head.mid_step) == (1, {"pay": 1}, False)
+    await _free(world, of)
+    await world.store.loosen("scope", "default", 10)
+    assert (await running).status == "completed"
+
+
+async def test_a_tool_waits_for_its_rate(memory: World) -> None:
+    """Over two runs: what one took the other has not."""
+    one, two = Shop(), Shop()
+    of = RateName("tool", "pay")
+    app = memory.process(one.agent)
+    await app.aio.operator.limit_rate("tool", "pay", calls_per_minute=1)
+    assert (await app.aio.run_embedded("clerk", "go", run_id="1")).status == "completed"
+    other = memory.process(two.agent)
+    running = asyncio.ensure_future(other.aio.run_embedded("clerk", "go", run_id="2"))
+    await until_held(other, running, 1)
+    assert (one.done.done, two.done.done, await memory.receipts("2")) == ({"pay": 1}, {}, {})
+    await _free(memory, of)
+    assert ((await running).status, two.done.done) == ("completed", {"pay": 1})
+
+
+async def test_tokens_that_were_not_used_are_given_back(memory: World) -> None:
+    """The estimate is taken ahead of the call, and after it what was used counts."""
+    model = MockModel([reply("done", usage=Usage(input_tokens=3, output_tokens=4))])
+    app = memory.process(Agent("a", model=model, max_output_tokens=1_000))
+    of = RateName("model", model.name)
+    await app.aio.operator.limit_rate("model", model.name, tokens_per_minute=60_000)
+    result = await app.aio.run_embedded("a", "go")
+    assert result.status == "completed"
+    assert result.usage.total_tokens == 7
+    assert await memory.store.take_rate([Draw(of, 1, 9_990)]) == 0
+    assert await memory.store.take_rate([Draw(of, 1, 5_000)]) > 0
+
+
+async def test_a_provider_that_asks_to_wait_is_heeded_by_every_run(memory: World) -> None:
+    """One run was told to come back in a minute: another one of the same model begins nothing before."""
+    refused = ModelRateLimitedError("too many", retry_after_ms=60_000, billed="no")
+    model = MockModel([refused, "late"])
+    app = memory.process(Agent("a", model=model))
+    of = RateName("model", model.name)
+    await app.aio.operator.limit_rate("model", model.name, calls_per_minute=6_000)
+    shut = asyncio.Event()
+    shut_rate = memory.store.shut_rate
+
+    async def seen(*args: Any) -> None:
+        await shut_rate(*args)
+        shut.set()
+
+    memory.store.shut_rate = seen  # type: ignore[method-assign]
+    first = asyncio.ensure_future(app.aio.run_embedded("a", "go", run_id="1"))
+    await shut.wait()
+    assert 50_000 < await memory.store.take_rate([Draw(of)]) <= 60_000
+    second = asyncio.ensure_future(app.aio.run_embedded("a", "go", run_id="2"))
+    await until_held(app, second, 1)
+    assert len(model.requests) == 1
+    for running in (first, second):
+        running.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+
+
+async def test_calls_of_one_turn_begin_together_or_wait(memory: World) -> None:
+    """More than a bucket holds may begin when it is full, and the next ones wait until that is paid off."""
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    batch = calls(*(call("look").with_id(f"c{n}") for n in range(3)))
+    model = MockModel([batch, calls(call("look")), "done"])
+    app = memory.process(Agent("a", model=model, tools=[look]))
+    await app.aio.operator.limit_rate("tool", "look", calls_per_minute=60)
+    running = asyncio.ensure_future(app.aio.run_embedded("a", "go", run_id="r"))
+    assert (await running).status == "completed"
+    await app.aio.operator.limit_rate("tool", "look", calls_per_minute=1)
+    assert await memory.store.take_rate([Draw(RateName("tool", "look"), 3)]) == 0
+    assert await memory.store.take_rate([Draw(RateName("tool", "look"), 1)]) > 150_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("planet", {"calls_per_minute": 1}),
+        ("tool", {"calls_per_minute": 0}),
+        ("tool", {"tokens_per_minute": 5}),
+        ("model", {"calls_per_minute": 1.5}),
+        ("model", {"calls_per_minute": 1, "scope": "acme"}),
+    ],
+)
+async def test_what_can_be_no_rate_is_refused(memory: World, kind: Any, options: dict[str, Any]) -> None:
+    """With the way out; nothing is written."""
+    operator = memory.process(Shop().agent).aio.operator
+    with pytest.raises(ConfigurationError):
+        await operator.limit_rate(kind, "x", **options)
+    assert await operator.rates() == ()
+
+
+async def test_a_rate_is_taken_away_by_setting_none(memory: World) -> None:
+    """What is listed is what is set."""
+    operator = memory.process(Shop().agent).aio.operator
+    await operator.limit_rate("key", "crm", calls_per_minute=5, scope="acme")
+    await operator.limit_rate("tool", "pay", calls_per_minute=7)
+    assert await operator.rates("acme") == (Rate(RateName("key", "crm", "acme"), 5), Rate(RateName("tool", "pay"), 7))
+    assert await operator.rates("other") == (Rate(RateName("tool", "pay"), 7),)
+    await operator.limit_rate("tool", "pay")
+    assert await operator.rates("other") == ()
