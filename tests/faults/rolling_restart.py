@@ -50,7 +50,7 @@ class Restarted:
 
 
 def restart(pool: Pool, app: Deuz, *, runs: int, call_ms: int, grace_ms: int) -> Restarted:
-    """Wait until every run has a call in flight, end one worker after the other as its successor is there, wait for the runs."""
+    """Every run has a call in flight; one worker after the other ends as its successor is there; the runs are waited for."""
     pool.module = "tests.faults.slow_agents:app"
     slots = -(-runs // WORKERS)
     old = [pool.start(concurrency=slots, wait=False, drain_grace_ms=grace_ms) for _ in range(WORKERS)]
