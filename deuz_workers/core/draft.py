@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from deuz_workers.core.change import ItemRow, Reserve, RunStatus, Settle
 from deuz_workers.core.compaction import NO_COMPACTION, Compaction, reshaped
-from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint
+from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, ToolUsePart
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.run import Run, Unsaved, turn_of
+from deuz_workers.core.successor import successor
 
 
 class Draft:
@@ -131,8 +131,8 @@ class Draft:
 
     def finished(self) -> Run:
         run, before = self._run, self._run.envelope
-        checkpoint: LoopCheckpoint = replace(before.checkpoint, **self._checkpoint) if self._checkpoint else before.checkpoint
-        envelope: AgentRunEnvelope = replace(
+        checkpoint = successor(before.checkpoint, **self._checkpoint) if self._checkpoint else before.checkpoint
+        envelope = successor(
             before,
             **self._envelope,
             status=self.status,

@@ -68,7 +68,7 @@ class OpenCall:
 Overflow = Literal["none", "refused", "retried"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see `core.successor`
 class LoopCheckpoint:
     """Where the tool loop stands. `step`: number of the newest turn whose model call was started, 0 before the first."""
 
@@ -107,7 +107,7 @@ class LoopCheckpoint:
     be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see `core.successor`
 class AgentRunEnvelope:
     rid: UUID
     scope: str

@@ -63,6 +63,7 @@ from deuz_workers.core.reconciliation import accepted
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
+from deuz_workers.core.successor import successor
 from deuz_workers.core.verification import end_verification, leave_verification, start_verification
 
 
@@ -285,30 +286,30 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
         tool = event.tool if isinstance(event, CallStarted | CallRejected) else ""
         receipt = Receipt(draft.step, event.call_id, 0, stage, tool)
     else:
-        receipt = replace(before, seq=before.seq + 1, stage=stage)
+        receipt = successor(before, seq=before.seq + 1, stage=stage)
     detail: dict[str, object] = {}
     match event:
         case CallStarted():
             attempt = 1 if before is None else before.attempt + 1
             idempotent = event.idempotent if before is None else before.idempotent
-            receipt, name = replace(receipt, attempt=attempt, idempotent=idempotent), "tool.started"
+            receipt, name = successor(receipt, attempt=attempt, idempotent=idempotent), "tool.started"
             draft.starts = True
             draft.retry_verdicts = {name: given for name, given in draft.retry_verdicts.items() if name != event.call_id}
             detail["attempt"] = attempt
         case CallRejected():
-            receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
+            receipt = successor(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
             name = "tool.rejected"
         case CallExecuted():
-            receipt = replace(receipt, value=event.value, reconciled=event.reconciled)
+            receipt = successor(receipt, value=event.value, reconciled=event.reconciled)
             name = "tool.executed"
         case CallFailed():
-            receipt = replace(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
-            receipt, name = replace(receipt, reconciled=event.reconciled), "tool.failed"
+            receipt = successor(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
+            receipt, name = successor(receipt, reconciled=event.reconciled), "tool.failed"
         case CallCompleted():
-            receipt, name = replace(receipt, text=event.text, error=None, outcome=None, reason=None), "tool.completed"
+            receipt, name = successor(receipt, text=event.text, error=None, outcome=None, reason=None), "tool.completed"
         case CallUnprojectable():
             outcome: CallOutcome = "invalid-result" if event.stage == "validation-failed" else "projection-failed"
-            receipt, name = replace(receipt, stage=event.stage, error=event.error, outcome=outcome), "tool.completed"
+            receipt, name = successor(receipt, stage=event.stage, error=event.error, outcome=outcome), "tool.completed"
             detail["stage"] = event.stage
             draft.projected |= {event.call_id}
     _save_receipt(draft, receipt, before)
@@ -328,7 +329,7 @@ def _save_receipt(draft: Draft, receipt: Receipt, before: Receipt | None) -> Non
     pairs = list(draft.unsaved_receipts)
     for place, (unsaved, stored) in enumerate(pairs):
         if (unsaved.step, unsaved.call_id) == (receipt.step, receipt.call_id):
-            receipt = replace(receipt, seq=unsaved.seq)
+            receipt = successor(receipt, seq=unsaved.seq)
             pairs[place] = (receipt, stored)
             break
     else:

@@ -26,7 +26,7 @@ class Missing:
 MISSING = Missing()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see `core.successor`
 class Receipt:
     step: int
     call_id: str

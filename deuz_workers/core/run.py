@@ -19,6 +19,7 @@ from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, Part, ToolResultPart, ToolUsePart, message_from_record, message_to_record
 from deuz_workers.core.receipts import MISSING, Receipt, fold_receipts, receipt_record
 from deuz_workers.core.render import render
+from deuz_workers.core.successor import successor
 from deuz_workers.errors import CodecError
 
 
@@ -53,7 +54,10 @@ class Unsaved:
     """Something happened, so there is something to commit."""
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING_UNSAVED = Unsaved()
+
+
+@dataclass(frozen=True)  # no slots: see `core.successor`
 class Run:
     envelope: AgentRunEnvelope
     history: History
@@ -65,7 +69,7 @@ class Run:
     """Interrupted calls of old receipts, which do not say it, whose tool is idempotent as this executor knows it."""
     inputs_given: bool = False
     due_in_ms: int | None = 0
-    unsaved: Unsaved = Unsaved()
+    unsaved: Unsaved = NOTHING_UNSAVED
     projected: frozenset[str] = frozenset()
     """Calls of which this executor found that their recorded value cannot be shown; the next one tries again."""
     compaction: Compaction = NO_COMPACTION
@@ -150,7 +154,7 @@ def read_run(
     transcript = tuple(_resolved(message, folded) for _, message in rows) if has_transcript else None
     run = Run(envelope, history, compaction=compaction, whole=transcript)
     current = {call_id: receipt for (step, call_id), receipt in folded.items() if step == run.step}
-    return replace(run, receipts=current)
+    return successor(run, receipts=current)
 
 
 def _compaction_of(head: Head, messages: Sequence[MessageRow]) -> Compaction:
@@ -221,7 +225,7 @@ def to_change(run: Run, commit_id: UUID) -> Change:
 
 def saved(run: Run, revision: int) -> Run:
     """The run after its change was applied as `revision`."""
-    return replace(run, envelope=replace(run.envelope, revision=revision), unsaved=Unsaved())
+    return successor(run, envelope=successor(run.envelope, revision=revision), unsaved=NOTHING_UNSAVED)
 
 
 def receipt_row(receipt: Receipt, before: Receipt | None) -> ReceiptRow:

@@ -103,10 +103,19 @@ class Engine:
             stop.abort_model()
 
     async def step(self, scope: str, run_id: str, *, seen: int = 0, at: str = "", alone: bool | None = None) -> StepReport:
-        """Look at a run and advance it if there is work and nobody else does.
+        """Look at a run and advance it if there is work and nobody else does; what that made due is rung.
 
-        Never raises for what is wrong with a run or a server: it is logged, and the sweep comes back to it. Everything that
-        the step made due is rung after the lease was given back. `seen`: a revision that was saved, as somebody says who is
+        Arguments and result as of `look`, and it never raises either.
+        """
+        report = await self.look(scope, run_id, seen=seen, at=at, alone=alone)
+        await self.ring(scope, run_id, report)
+        return report
+
+    async def look(self, scope: str, run_id: str, *, seen: int = 0, at: str = "", alone: bool | None = None) -> StepReport:
+        """Look at a run and advance it if there is work and nobody else does. The lease was given back.
+
+        Never raises for what is wrong with a run or a server: it is logged, and the sweep comes back to it. The caller
+        hands the report to `ring`. `seen`: a revision that was saved, as somebody says who is
         believed; a run that is stored at a lower one is parked. `at`: the queue that it was rung in; where that is the own one
         of a build, the run stays in it. `alone`: nothing is executed beside this step; None: as the settings say.
         """
@@ -119,14 +128,14 @@ class Engine:
             return StepReport("unreachable", error=error)
         if shared_queue(at) != at and not self._draining:
             report = replace(report, bells=tuple(_stays(bell, run_id, at) for bell in report.bells))
-        await self._ring(scope, run_id, report)
         return report
 
-    async def _ring(self, scope: str, run_id: str, report: StepReport) -> None:
-        """The run's own next step first, as far as its queue has room; what is left over waits as a row, to be fed.
+    async def ring(self, scope: str, run_id: str, report: StepReport) -> None:
+        """Everything that a look at the run made due is rung, or waits as a row to be fed.
 
-        A queue of another build that is full is left alone for a while: whoever took the run from the shared queue would find
-        the same again.
+        The run's own next step comes first, as far as its queue has room. Never raises for a server that is away: the sweep
+        finds what was not rung. A queue of another build that is full is left alone for a while: whoever took the run from the
+        shared queue would find the same again.
         """
         gear = self.gear
         bells = sorted(report.bells, key=lambda bell: (bell.scope, bell.run_id) != (scope, run_id))

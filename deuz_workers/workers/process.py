@@ -1,8 +1,8 @@
 """One worker process: its loop, its engine, and the duties that run beside the steps.
 
 Events, in the log as a name and key-values: ``worker_waiting`` (`error`; the store is not ready), ``worker_open``,
-``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`). After ``loop_died`` of its loop a process ends at once, with the
-exit code of a wedged one.
+``worker_draining`` (`steps`), ``worker_hurrying`` (`steps`), ``ring_failed`` (`error`, `at`). After ``loop_died`` of its loop a
+process ends at once, with the exit code of a wedged one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.runtime import Runtime
 from deuz_workers.core.build import shared_queue
 from deuz_workers.core.change import Bell
+from deuz_workers.core.failure import place_of
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.errors import DeuzError
@@ -83,6 +84,7 @@ class WorkerProcess:
         self._drains = asyncio.Event()
         self._stuck_watch: StuckWatch | None = None
         self._duties: list[asyncio.Task[None]] = []
+        self._ringing: set[asyncio.Task[None]] = set()
         self._feeder: Callable[[Collection[str]], None] | None = None
 
     def start(self) -> None:
@@ -105,8 +107,9 @@ class WorkerProcess:
     def step(self, bell: Bell) -> StepReport:
         """Look at one run; `bell.revision` was saved, as this pool signed.
 
-        A step that is refused because of a drain is rung again, for another worker, and one that could not reach a server,
-        for when it can.
+        What it made due is being rung when this returns: Celery learns meanwhile that this slot is free again, so that the next
+        step may come to the process that has just had one. A step that is refused because of a drain is rung again, for another
+        worker, and one that could not reach a server, for when it can.
         """
         return LOOP.run(self._step(bell), outlive=True)
 
@@ -187,7 +190,12 @@ class WorkerProcess:
     async def _step(self, bell: Bell) -> StepReport:
         async def look() -> StepReport:
             assert self._runtime is not None
-            report = await self._runtime.engine.step(bell.scope, bell.run_id, seen=bell.revision, at=bell.queue)
+            engine = self._runtime.engine
+            report = await engine.look(bell.scope, bell.run_id, seen=bell.revision, at=bell.queue)
+            if report.bells:
+                ringing = asyncio.create_task(engine.ring(bell.scope, bell.run_id, report), name="deuz-ring")
+                self._ringing.add(ringing)
+                ringing.add_done_callback(self._rang)
             if report.end in ("nobody", "other_build"):
                 self._misfits[report.end] += 1
             again = replace(bell, queue=shared_queue(bell.queue))  # others of this build may not be there
@@ -206,6 +214,11 @@ class WorkerProcess:
             return report
 
         return await self._when_ready(look)
+
+    def _rang(self, ringing: asyncio.Task[None]) -> None:
+        self._ringing.discard(ringing)
+        if not ringing.cancelled() and (error := ringing.exception()) is not None:  # the sweep finds what was not rung
+            log.error("ring_failed error=%s at=%s", type(error).__name__, place_of(error))
 
     async def _when_ready(self, work: Callable[[], Awaitable[T]]) -> T:
         assert self._ready is not None
@@ -247,6 +260,8 @@ class WorkerProcess:
         until_ms = runtime.gear.clock.monotonic_ms() + END_PATIENCE_MS
         while runtime.engine.running_steps and runtime.gear.clock.monotonic_ms() < until_ms:
             await runtime.gear.clock.sleep_ms(10)
+        if self._ringing:  # each has the time limits of store and broker
+            await asyncio.wait(self._ringing)
         await runtime.close()
         if self._builds is not None:
             await self._builds.close()

@@ -38,7 +38,7 @@ ROWS: Mapping[str, str] = {
 
 def derived(figures: Figures) -> Figures:
     """The figures and what follows from them: overhead of a turn late in the run as a multiple of the floor's step."""
-    turn = next((figures[name] for at in (100, 10) if (name := f"ms_per_turn_at_{at}") in figures), None)
+    turn = next((figures[name] for at in (500, 100, 10) if (name := f"ms_per_turn_at_{at}") in figures), None)
     floor = figures.get("floor_ms_per_step")
     return figures if turn is None or floor is None else {**figures, "times_floor": turn / floor}
 

@@ -92,7 +92,7 @@ def test_a_window_costs_what_lies_between_its_edges() -> None:
 def test_windows_beyond_the_run_are_left_out() -> None:
     """A figure at turn 1,000 is of a run that had them."""
     assert gates_of(20) == (5, 15)
-    assert gates_of(999) == (5, 15, 75, 125)
+    assert gates_of(899) == (5, 15, 75, 125)
     assert gates_of(1_000) == (5, 15, 75, 125, 900, 1_000)
 
 

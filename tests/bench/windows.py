@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-WINDOWS: Mapping[int, tuple[int, int]] = {10: (5, 15), 100: (75, 125), 1_000: (900, 1_000)}
-"""First and last turn of the stretch around a turn; wide enough that a step's share of rarer work is in it."""
+WINDOWS: Mapping[int, tuple[int, int]] = {10: (5, 15), 100: (75, 125), 500: (125, 900), 1_000: (900, 1_000)}
+"""First and last turn of the stretch around a turn; wide enough that a step's share of rarer work is in it. The long one in the
+middle is what the floor's chain, as long and without a stop, is compared with."""
 
 Figures = dict[str, float]
 """By name of the figure; the names are those of `table.ROWS`."""
@@ -31,7 +32,7 @@ def windows_within(turns: int) -> Mapping[int, tuple[int, int]]:
 
 
 def gates_of(turns: int) -> tuple[int, ...]:
-    return tuple(edge for window in windows_within(turns).values() for edge in window)
+    return tuple(dict.fromkeys(edge for window in windows_within(turns).values() for edge in window))
 
 
 def figures_of(edges: Mapping[int, Edge], *, idle_wal_bytes_per_s: float = 0.0) -> Figures:

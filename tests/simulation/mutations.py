@@ -39,10 +39,10 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(
                 ENGINE,
                 "            again = await self._release(hold, stop)\n",
-                "            await self._ring(scope, run_id, StepReport(end, tuple(bells)))\n"
+                "            await self.ring(scope, run_id, StepReport(end, tuple(bells)))\n"
                 "            again = await self._release(hold, stop)\n",
             ),
-            Edit(ENGINE, "        await self._ring(scope, run_id, report)\n", ""),
+            Edit(ENGINE, "        await self.ring(scope, run_id, report)\n", ""),
         ),
     ),
     _mutant(

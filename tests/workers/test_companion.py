@@ -16,7 +16,7 @@ from deuz_workers.engine.system_clock import SystemClock
 from deuz_workers.workers.companion import Companion
 from tests.workers import agents
 from tests.workers.agents import TRACES
-from tests.workers.pool import ROOT
+from tests.workers.pool import ROOT, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -46,7 +46,9 @@ async def test_a_companion_is_told_where_the_application_is(
     companion = Companion(agents.app, ["default"], SystemClock(), grace_ms=0)
     await companion.ensure()
     [pid] = [found[1] for record in caplog.records if (found := re.match(r"companion_started pid=(\d+)", record.getMessage()))]
-    assert b"DEUZ_APP=tests.workers.agents:app" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    environment = Path(f"/proc/{pid}/environ")
+    wait_until(lambda: environment.read_bytes() != b"", "the process has begun its program")  # empty while it is replaced
+    assert b"DEUZ_APP=tests.workers.agents:app" in environment.read_bytes().split(b"\0")
     companion.stop()
     assert not Path(f"/proc/{pid}").exists()
 

@@ -18,7 +18,9 @@ from deuz_workers.app.settings import Settings
 from deuz_workers.core.change import Bell
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.providers.mock import MockModel
+from deuz_workers.providers.script import call
 from deuz_workers.store import migrate
+from deuz_workers.tools.decorator import tool
 from deuz_workers.workers.drain import DrainFlag, Urgency
 from deuz_workers.workers.process import WorkerProcess
 
@@ -64,6 +66,15 @@ class Recorder:
 
 
 @pytest.fixture
+def migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Of an application over a file."""
+    monkeypatch.setenv("DEUZ_CONFIG", "/dev/null")
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    LOOP.run(migrate(url))
+    return Settings(database_url=url)
+
+
+@pytest.fixture
 def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Deuz]:
     """An application over a file."""
     monkeypatch.setenv("DEUZ_CONFIG", "/dev/null")
@@ -99,6 +110,69 @@ def test_a_process_executes_steps_from_any_thread(application: Deuz) -> None:
     assert [process.step(bell).end, process.step(bell).end] == ["ended", "idle"]
     process.stop()
     assert handle.result(5).status == "completed"
+
+
+class Held:
+    """A doorbell that rings when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = threading.Event(), threading.Event()
+        self.rung: list[Bell] = []
+
+    async def ring(self, bells: Sequence[Bell]) -> None:
+        self.asked.set()
+        await asyncio.to_thread(self.go.wait)
+        self.rung.extend(bells)
+
+
+def test_a_step_returns_while_its_bells_are_rung_and_the_process_ends_after(migrated: Settings) -> None:
+    """Celery knows early that the slot is free; a process that ends, as after a drain, has rung for everything before."""
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    app = Deuz([Agent("looker", model=MockModel([call("look"), "done"]), tools=[look])], settings=migrated)
+    handle = app.enqueue("looker", "hello")
+    process = WorkerProcess(app, DrainFlag(), queues=["default"], alone=True)
+    process.start()
+    held = Held()
+    app.doorbell.add(held)
+    assert process.step(Bell("default", handle.run_id, "default")).end == "turn"
+    assert held.asked.wait(10)
+    ending = threading.Thread(target=process.stop)
+    ending.start()
+    assert held.rung == []
+    assert ending.is_alive()
+    held.go.set()
+    ending.join(10)
+    assert [bell.run_id for bell in held.rung] == [handle.run_id]
+    app.close()
+
+
+def test_a_bell_that_fails_is_told_and_the_step_stays_what_it_was(migrated: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """The commit stands and the sweep finds the run; the text of the error stays out of the log."""
+
+    class Broken:
+        async def ring(self, bells: Sequence[Bell]) -> None:
+            raise ValueError("a secret")
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    app = Deuz([Agent("looker", model=MockModel([call("look"), "done"]), tools=[look])], settings=migrated)
+    handle = app.enqueue("looker", "hello")
+    process = WorkerProcess(app, DrainFlag(), queues=["default"], alone=True)
+    process.start()
+    app.doorbell.add(Broken())
+    assert process.step(Bell("default", handle.run_id, "default")).end == "turn"
+    process.stop()
+    assert "ring_failed error=ValueError" in caplog.text
+    assert "a secret" not in caplog.text
+    app.close()
 
 
 class Signalled(BaseException):
