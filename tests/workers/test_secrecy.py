@@ -27,7 +27,7 @@ MARKER = "xyzzy-8f1c"
 def monitored(url: str) -> Generator[list[str]]:
     """Every command that the Redis server gets."""
     commands: list[str] = []
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, socket_timeout=None)  # it may be silent while a worker starts
     monitor: Any = client.monitor()
     with monitor as m:
         thread = threading.Thread(target=lambda: commands.extend(_until_marker(m)))
