@@ -8,7 +8,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.names import check_id
 from deuz_workers.core.brake import BRAKE_KINDS, Brake, BrakeAct, BrakeKind
-from deuz_workers.core.rate import MOST_PER_MINUTE, RATE_KINDS, Rate, RateKind, RateName
+from deuz_workers.core.rate import MOST_AT_A_TIME, MOST_PER_MINUTE, RATE_KINDS, Rate, RateKind, RateName
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.controls import KeyRow
 
@@ -61,11 +61,13 @@ class AsyncOperator:
         *,
         calls_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
+        at_a_time: int | None = None,
         scope: str | None = None,
     ) -> None:
         """So many calls, and tokens of model calls, may begin per minute of a tool, of a model, or of a concurrency key.
 
-        Over all workers, within a second; without either limit there is none any more. `scope`: of a key, `default` if it is
+        Over all workers, within a second; without any limit there is none any more. `at_a_time`: so many calls of a tool run at
+        the same time; of a key that is `limit_key`. `scope`: of a key, `default` if it is
         not given; tools and models are limited for the whole pool. Raises: ConfigurationError; StoreUnavailableError, and
         asking again is safe.
         """
@@ -73,6 +75,10 @@ class AsyncOperator:
         check_id(f"a {kind}", name)
         if kind != "key" and scope is not None:
             raise ConfigurationError(f"a {kind} is limited for the whole pool, not for scope {scope!r}; leave the scope out")
+        if at_a_time is not None and kind != "tool":
+            raise ConfigurationError(f"at_a_time is of a tool, not of a {kind}; how many runs of a key run, limit_key says")
+        if at_a_time is not None and (type(at_a_time) is not int or not 1 <= at_a_time <= MOST_AT_A_TIME):
+            raise ConfigurationError(f"at_a_time is a whole number from 1 to {MOST_AT_A_TIME}, not {at_a_time!r}")
         if kind == "tool" and tokens_per_minute is not None:
             raise ConfigurationError("a tool uses no tokens; limit its calls_per_minute")
         for what, most in (("calls_per_minute", calls_per_minute), ("tokens_per_minute", tokens_per_minute)):
@@ -80,7 +86,7 @@ class AsyncOperator:
                 stop = "to stop all of it, set a brake"
                 raise ConfigurationError(f"{what} is a whole number from 1 to {MOST_PER_MINUTE}, not {most!r}; {stop}")
         of = RateName(kind, name, check_id("a scope", scope or "default") if kind == "key" else "")
-        await self._store.set_rate(Rate(of, calls_per_minute, tokens_per_minute))
+        await self._store.set_rate(Rate(of, calls_per_minute, tokens_per_minute, at_a_time))
 
     async def rates(self, scope: str | None = None) -> tuple[Rate, ...]:
         """Of keys of the scope, or of all, and of tools and models."""
@@ -120,10 +126,11 @@ class Operator:
         *,
         calls_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
+        at_a_time: int | None = None,
         scope: str | None = None,
     ) -> None:
         """See `AsyncOperator.limit_rate`."""
-        limits = {"calls_per_minute": calls_per_minute, "tokens_per_minute": tokens_per_minute}
+        limits = {"calls_per_minute": calls_per_minute, "tokens_per_minute": tokens_per_minute, "at_a_time": at_a_time}
         LOOP.run(self._aio.limit_rate(kind, name, **limits, scope=scope))
 
     def rates(self, scope: str | None = None) -> tuple[Rate, ...]:

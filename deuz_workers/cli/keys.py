@@ -88,23 +88,26 @@ def set_rate(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the tool, or of the model as provider:model.")],
     calls: Calls = None,
     tokens: Tokens = None,
-    no_rate: Annotated[bool, typer.Option("--no-rate", help="Take it away.")] = False,
+    at_a_time: Annotated[int | None, typer.Option("--at-a-time", min=1, help="Calls of a tool that run together.")] = None,
+    no_rate: Annotated[bool, typer.Option("--no-rate", help="Take all of it away.")] = False,
     place: AppOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Limit how much of a tool or a model may begin per minute, over all workers and tenants."""
+    """Limit how much of a tool or a model may begin, over all workers and tenants. What is not given is no limit."""
     if kind not in ("tool", "model"):
         raise ConfigurationError(f"a rate is of a tool or a model, not of {kind!r}; for keys there is deuz keys set")
-    if (calls is None and tokens is None) is not no_rate:
-        raise ConfigurationError("say either --calls-per-minute and --tokens-per-minute, or --no-rate")
+    if (calls is None and tokens is None and at_a_time is None) is not no_rate:
+        raise ConfigurationError("say either --calls-per-minute, --tokens-per-minute and --at-a-time, or --no-rate")
 
     async def said(deuz: Deuz) -> None:
-        limited = deuz.aio.operator.limit_rate
-        await limited(cast("RateKind", kind), name, calls_per_minute=calls, tokens_per_minute=tokens)
+        await deuz.aio.operator.limit_rate(
+            cast("RateKind", kind), name, calls_per_minute=calls, tokens_per_minute=tokens, at_a_time=at_a_time
+        )
 
     on_app(stored(place), said)
     output = Output(json)
-    output.document({"kind": kind, "name": name, "calls_per_minute": calls, "tokens_per_minute": tokens})
+    limits = {"calls_per_minute": calls, "tokens_per_minute": tokens, "at_a_time": at_a_time}
+    output.document({"kind": kind, "name": name, **limits})
     output.show(f"limited {kind} [bold]{escape(name)}[/]" if not no_rate else f"{kind} [bold]{escape(name)}[/] has no rate")
 
 
@@ -121,6 +124,7 @@ def list_rates(place: AppOption = None, json: JsonOption = False) -> None:
                     "name": rate.of.name,
                     "calls_per_minute": rate.calls_per_minute,
                     "tokens_per_minute": rate.tokens_per_minute,
+                    "at_a_time": rate.at_a_time,
                 }
                 for rate in found
             ]
@@ -129,8 +133,8 @@ def list_rates(place: AppOption = None, json: JsonOption = False) -> None:
     if not found:
         output.show("no tool and no model has a rate")
         return
-    table = Table("kind", "name", "calls/min", "tokens/min", box=None, pad_edge=False, header_style="bold")
+    table = Table("kind", "name", "calls/min", "tokens/min", "at a time", box=None, pad_edge=False, header_style="bold")
     for rate in found:
-        limits = (rate.calls_per_minute, rate.tokens_per_minute)
+        limits = (rate.calls_per_minute, rate.tokens_per_minute, rate.at_a_time)
         table.add_row(rate.of.kind, escape(rate.of.name), *("" if most is None else f"{most:,}" for most in limits))
     output.show(table)

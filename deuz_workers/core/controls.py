@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from deuz_workers.core.brake import Brake
 from deuz_workers.core.rate import RateName
+
+NO_SLOTS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,9 @@ class Controls:
     """Tools and models that have one."""
     has_key_rates: bool = False
     """Some concurrency key has a rate. They may be many, so which is asked when something of a key begins."""
+
+    tool_slots: Mapping[str, int] = field(default_factory=lambda: NO_SLOTS)
+    """Of tools of which only so many calls run at a time."""
 
     def is_limited(self, name: RateName) -> bool:
         """It has a rate, or may have one."""

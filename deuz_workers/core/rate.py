@@ -16,6 +16,8 @@ RATE_KINDS: tuple[RateKind, ...] = get_args(RateKind)
 BURST_MS = 10_000
 """A bucket that is full lets so much of a minute's worth begin at once, one call at least."""
 MOST_PER_MINUTE = 10**9
+MOST_AT_A_TIME = 1_000
+"""Each is a lease, and whoever looks for a free one may have to ask for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Rate:
     of: RateName
     calls_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    at_a_time: int | None = None
+    """Calls of a tool that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

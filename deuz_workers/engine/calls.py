@@ -37,6 +37,8 @@ class Calls:
     contexts: Contexts
     may_begin: Callable[[Sequence[PlannedCall]], Awaitable[bool]]
     """Asked before further calls begin; it vouches for the time that they take."""
+    on_end: Callable[[str], None] = lambda call_id: None
+    """Called with the id of each call whose tool has ended."""
     left_some: bool = False
     """Some calls of the batch have not begun."""
     _waiting: deque[PlannedCall] = field(default_factory=deque[PlannedCall])
@@ -110,7 +112,9 @@ class Calls:
         try:
             value = await self._execute(planned, tool)
         except _Failed as failure:
+            self.on_end(call_id)
             return (CallFailed(call_id, failure.text, failure.outcome),)
+        self.on_end(call_id)
         if not tool.has_projection:
             return (CallExecuted(call_id, value), CallCompleted(call_id))
         await self._save(CallExecuted(call_id, value))

@@ -13,14 +13,18 @@ from collections.abc import Iterable, Sequence
 
 from deuz_workers.core.brake import Begins
 from deuz_workers.core.controls import Controls
+from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import Event, ModelCallFailed, ModelReplied
 from deuz_workers.core.rate import Draw, RateName
 from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.engine.tool_slots import NoSlot, ToolSlots
 from deuz_workers.errors import StoreUnavailableError
 
 BRAKED_MS = 250
 """Until the first look after a run met a brake, then twice as long each time, up to `BRAKED_MOST_MS`."""
 BRAKED_MOST_MS = 60_000
+BUSY_MOST_MS = 5_000
+"""Between two looks of a run that waits for a slot of a tool."""
 RATED_MOST_MS = 15_000
 """Between two looks of a run that waits for a rate, beyond what the rate itself says."""
 
@@ -69,12 +73,24 @@ async def draw_for_model(leg: Leg, model: str, tokens: int) -> tuple[RateName, .
     return limited
 
 
-async def draw_for_tools(leg: Leg, tools: Sequence[str]) -> None:
-    """Brakes and rates let calls of these begin, each as often as it is named. Raises `HeldBack`."""
+async def draw_for_tools(leg: Leg, planned: Iterable[PlannedCall], slots: ToolSlots) -> None:
+    """Brakes, rates and slots let these calls begin. Raises `HeldBack`."""
+    calls = [one.call for one in planned if one.action != "project"]
+    tools = [call.name for call in calls]
     controls = await check_brakes(leg, tools=tools)
+    if controls.tool_slots:
+        try:
+            await slots.take(calls, controls.tool_slots)
+        except NoSlot as busy:
+            raise HeldBack(f"slots of tool {busy.tool}", busy.wait_ms, max(busy.wait_ms, BUSY_MOST_MS)) from None
     limited = {name: RateName("tool", name) for name in tools if RateName("tool", name) in controls.rates}
     counts = Counter(tools)
-    await _draw(leg, [Draw(rate, counts[name]) for name, rate in sorted(limited.items())])
+    try:
+        await _draw(leg, [Draw(rate, counts[name]) for name, rate in sorted(limited.items())])
+    except BaseException:
+        for call in calls:
+            slots.ended(call.call_id)
+        raise
 
 
 async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event: Event | None) -> None:

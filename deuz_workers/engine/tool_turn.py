@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from deuz_workers.core.effects import PlannedCall, RunCalls
 from deuz_workers.core.events import Finished, Suspended
 from deuz_workers.core.run import Run
 from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.contexts import Contexts
-from deuz_workers.engine.gate import gate, limit_ms, predicates_ms
+from deuz_workers.engine.gate import Gate, gate, limit_ms, predicates_ms
 from deuz_workers.engine.guards import Guards
-from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
 from deuz_workers.engine.reducing import reduce
 from deuz_workers.engine.restraint import HeldBack, check_brakes, draw_for_tools
+from deuz_workers.engine.tool_slots import ToolSlots
 from deuz_workers.errors import StoreUnavailableError, as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
@@ -28,7 +29,7 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
     if violation := run.envelope.policy.violation(to_run, leg.definition.tools):
         await leg.commit(Finished("failed", error=as_record(violation)))
         return "ended"
-    await check_brakes(leg, tools=names_of(effect.calls))
+    await check_brakes(leg, tools=[one.call.name for one in effect.calls if one.action != "project"])
     asking_ms = predicates_ms(effect, leg.definition, run)
     if asking_ms:
         await leg.about_to_ask(asking_ms, "approvals")
@@ -44,10 +45,20 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
     if not gated.running:
         leg.carry(*gated.opening)
         return None
-    await draw_for_tools(leg, names_of(gated.running[: run.envelope.limits.tool_concurrency]))
+    longest = max(longest_ms(leg, planned) for planned in gated.running)
+    slots = ToolSlots(leg.gear, longest + MARGIN_MS)
+    try:
+        return await execute(leg, leg.definition, gated, contexts, slots, longest)
+    finally:
+        await slots.close()
+
+
+async def execute(
+    leg: Leg, agent: AgentDefinition, gated: Gate, contexts: Contexts, slots: ToolSlots, longest: int
+) -> LoopEnd | None:
+    await draw_for_tools(leg, gated.running[: leg.run.envelope.limits.tool_concurrency], slots)
     if leg.carried or gated.opening:
         await leg.commit(*gated.opening)
-    longest = max(longest_ms(leg, planned) for planned in gated.running)
     label = ",".join(planned.call.name for planned in gated.running)
     leg.hold_for(longest, label)
 
@@ -57,22 +68,17 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         if not goes_on or leg.ending_by_time(leg.committer.run) is not None:
             return False
         try:
-            await draw_for_tools(leg, names_of(planned))
+            await draw_for_tools(leg, planned, slots)
         except (HeldBack, StoreUnavailableError):
             return False
         return True
 
-    calls = Calls(leg.gear, leg.definition, leg.committer, leg.stop, contexts, may_begin)
+    calls = Calls(leg.gear, agent, leg.committer, leg.stop, contexts, may_begin, slots.ended)
     leg.carry(*await calls.run(gated.running))
     if calls.left_some and leg.stop.is_draining:
         await leg.commit()
         return "drained"
     return None
-
-
-def names_of(planned: Iterable[PlannedCall]) -> list[str]:
-    """Of tools that would be executed."""
-    return [one.call.name for one in planned if one.action != "project"]
 
 
 def longest_ms(leg: Leg, planned: PlannedCall) -> int:

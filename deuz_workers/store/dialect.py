@@ -131,7 +131,8 @@ Brakes and rates
 ----------------
 controls
     -> at least one row: ``now_ms has_key_rates`` (bool) in every row, and of each brake, and of each rate that is of no key,
-    ``what`` (``brake rate``) ``kind name reason? actor? at_ms``; where there is none, ``what`` is None
+    ``what`` (``brake rate``) ``kind name reason? actor? at_ms``, of a rate ``has_rate`` (bool: per minute) ``at_a_time?``;
+    where there is none, ``what`` is None
 set_brake
     ``kind name reason? actor? act_id`` -> no rows. Replaces one that is set. An ``act_id`` that is there is one act
 lift_brake
@@ -141,7 +142,7 @@ loosen
 brake_acts
     ``limit`` -> ``act kind name reason? actor? at_ms``, newest first
 set_rate
-    ``kind scope name calls? tokens? burst_ms`` -> no rows. A full bucket; without either limit the row is gone
+    ``kind scope name calls? tokens? at_a_time? burst_ms`` -> no rows. A full bucket; without any limit the row is gone
 take_rate
     the lists ``kinds scopes names calls tokens``, and ``burst_ms`` -> ``wait_ms``, 0 where all were taken. Names without a row
     have no limit
@@ -150,7 +151,7 @@ give_rate
 shut_rate
     the lists ``kinds scopes names``, and ``wait_ms`` -> no rows. Never opens what was shut for longer
 list_rates
-    ``scope?`` -> ``kind scope name calls_per_minute? tokens_per_minute?``; those of the pool with every scope
+    ``scope?`` -> ``kind scope name calls_per_minute? tokens_per_minute? at_a_time?``; those of the pool with every scope
 list_keys
     ``scope? limit`` -> ``scope key slots used waiting``
 

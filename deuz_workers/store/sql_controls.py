@@ -42,7 +42,7 @@ class SqlControls(Protocol):
 
     async def set_rate(self, rate: Rate) -> None:
         place = {"kind": rate.of.kind, "scope": rate.of.scope, "name": rate.of.name, "burst_ms": BURST_MS}
-        limits = {"calls": rate.calls_per_minute, "tokens": rate.tokens_per_minute}
+        limits = {"calls": rate.calls_per_minute, "tokens": rate.tokens_per_minute, "at_a_time": rate.at_a_time}
         await self._fetch("set_rate", {**place, **limits})
 
     async def take_rate(self, draws: Sequence[Draw]) -> int:
@@ -66,12 +66,14 @@ def _controls_of(rows: Sequence[Row]) -> Controls:
     brakes = (
         Brake(row["kind"], row["name"], row["reason"], row["actor"], row["at_ms"]) for row in rows if row["what"] == "brake"
     )
-    rates = (RateName(row["kind"], row["name"]) for row in rows if row["what"] == "rate")
-    return Controls(rows[0]["now_ms"], tuple(brakes), frozenset(rates), bool(rows[0]["has_key_rates"]))
+    rates = (RateName(row["kind"], row["name"]) for row in rows if row["what"] == "rate" and row["has_rate"])
+    slots = {row["name"]: row["at_a_time"] for row in rows if row["what"] == "rate" and row["at_a_time"] is not None}
+    return Controls(rows[0]["now_ms"], tuple(brakes), frozenset(rates), bool(rows[0]["has_key_rates"]), slots)
 
 
 def _rate_of(row: Row) -> Rate:
-    return Rate(RateName(row["kind"], row["name"], row["scope"]), row["calls_per_minute"], row["tokens_per_minute"])
+    of = RateName(row["kind"], row["name"], row["scope"])
+    return Rate(of, row["calls_per_minute"], row["tokens_per_minute"], row["at_a_time"])
 
 
 def _lists(names: Sequence[RateName]) -> dict[str, object]:

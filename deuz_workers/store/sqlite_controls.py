@@ -8,6 +8,7 @@ from typing import Any
 
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
+_COLUMNS = ("what", "kind", "name", "reason", "actor", "at_ms", "has_rate", "at_a_time")
 _MINUTE_MS = 60_000
 _TINY_MS = 0.001
 """What is lost by counting in fractions is no reason to wait."""
@@ -15,7 +16,7 @@ _TINY_MS = 0.001
 
 def controls(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     every = {"now_ms": tx.now_ms, "has_key_rates": tx.rows("has_key_rates", {})[0]["has_key_rates"]}
-    rows = tx.rows("brakes", {}) or [dict.fromkeys(("what", "kind", "name", "reason", "actor", "at_ms"))]
+    rows = tx.rows("brakes", {}) or [dict.fromkeys(_COLUMNS)]
     return [{**every, **row} for row in rows]
 
 
@@ -38,7 +39,7 @@ def loosen(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 
 
 def set_rate(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    if params["calls"] is None and params["tokens"] is None:
+    if all(params[limit] is None for limit in ("calls", "tokens", "at_a_time")):
         tx.run("drop_rate", params)
     else:
         left = {name: _room(params[name], params["burst_ms"]) for name in ("calls", "tokens")}

@@ -174,6 +174,21 @@ class ControlConformance:
         assert tool not in (await store.controls()).rates
         assert await store.take_rate([Draw(key, 100, 10**9)]) == 0
 
+    async def test_a_tool_has_slots_beside_its_rate_or_without_one(self, store: RunStore) -> None:
+        """They are read with the brakes; without a rate nothing is taken of it."""
+        bench = Bench(store)
+        bare, both = _name(bench, "tool"), _name(bench, "tool")
+        await store.set_rate(Rate(bare, at_a_time=3))
+        await store.set_rate(Rate(both, calls_per_minute=9, at_a_time=1))
+        controls = await store.controls()
+        assert (controls.tool_slots[bare.name], controls.tool_slots[both.name]) == (3, 1)
+        assert (bare in controls.rates, both in controls.rates) == (False, True)
+        assert await store.take_rate([Draw(bare, 100)]) == 0
+        assert Rate(bare, at_a_time=3) in await store.list_rates(bench.scope)
+        for of in (bare, both):
+            await store.set_rate(Rate(of))
+        assert not {bare.name, both.name} & (await store.controls()).tool_slots.keys()
+
     async def test_keys_are_listed(self, store: RunStore) -> None:
         """With slots, and how many runs hold one and wait."""
         bench = Bench(store)

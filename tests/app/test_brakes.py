@@ -25,6 +25,7 @@ class Shop:
     def __init__(self, *script: Any, limits: Limits | None = None) -> None:
         self.done = Effects()
         self.model = MockModel([*(script or (calls(call("pay")),)), "done"])
+        self.fails = False
         self.may_end = asyncio.Event()
         self.may_end.set()
         self.began = asyncio.Event()
@@ -34,6 +35,8 @@ class Shop:
             self.began.set()
             await self.may_end.wait()
             self.done("pay")
+            if self.fails:
+                raise ValueError("no money")
             return "paid"
 
         self.agent = Agent("clerk", model=self.model, tools=[pay], limits=limits)

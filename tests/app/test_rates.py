@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from deuz_workers import Agent, MockModel, ModelRateLimitedError, Usage, tool
+from deuz_workers.core.limits import Limits
 from deuz_workers.core.rate import Draw, Rate, RateName
+from deuz_workers.engine.tool_slots import slot_key
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.providers.script import call, calls, reply
 from tests.app.test_brakes import Shop, until_held
@@ -118,6 +120,9 @@ async def test_calls_of_one_turn_begin_together_or_wait(memory: World) -> None:
         ("tool", {"tokens_per_minute": 5}),
         ("model", {"calls_per_minute": 1.5}),
         ("model", {"calls_per_minute": 1, "scope": "acme"}),
+        ("model", {"at_a_time": 1}),
+        ("tool", {"at_a_time": 0}),
+        ("tool", {"at_a_time": 100_000}),
     ],
 )
 async def test_what_can_be_no_rate_is_refused(memory: World, kind: Any, options: dict[str, Any]) -> None:
@@ -137,3 +142,58 @@ async def test_a_rate_is_taken_away_by_setting_none(memory: World) -> None:
     assert await operator.rates("other") == (Rate(RateName("tool", "pay"), 7),)
     await operator.limit_rate("tool", "pay")
     assert await operator.rates("other") == ()
+
+
+@pytest.mark.parametrize("ended", ["returned", "failed"])
+async def test_so_many_calls_of_a_tool_run_at_a_time(world: World, ended: str) -> None:
+    """Of two runs one waits, with nothing begun, until the other one's call has ended, whichever way."""
+    shop = Shop(calls(call("pay")), "done", calls(call("pay")))
+    app = world.process(shop.agent)
+    await app.aio.operator.limit_rate("tool", "pay", at_a_time=1)
+    shop.may_end.clear()
+    shop.fails = ended == "failed"
+    first = asyncio.ensure_future(app.aio.run_embedded("clerk", "go", run_id="1"))
+    await shop.began.wait()
+    second = asyncio.ensure_future(app.aio.run_embedded("clerk", "go", run_id="2"))
+    await until_held(app, second, 2)
+    assert (shop.done.done, await world.receipts("2"), first.done()) == ({}, {}, False)
+    shop.may_end.set()
+    assert [result.status for result in await asyncio.gather(first, second)] == ["completed"] * 2
+    assert shop.done.done == {"pay": 2}
+    assert (await app.leases.peek(slot_key("pay", 0))).ms_left is None
+
+
+async def test_a_batch_takes_turns_at_the_slots_of_its_tool(memory: World) -> None:
+    """Four calls five at a time, of which two may run: all run, never more than two together."""
+    most, now, lock = 0, 0, asyncio.Event()
+
+    @tool(replay="idempotent")
+    async def look() -> str:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        if now == 2:
+            lock.set()
+        await lock.wait()
+        now -= 1
+        return "seen"
+
+    batch = calls(*(call("look").with_id(f"c{n}") for n in range(4)))
+    agent = Agent("a", model=MockModel([batch, "done"]), tools=[look], limits=Limits(tool_concurrency=2))
+    app = memory.process(agent)
+    await app.aio.operator.limit_rate("tool", "look", at_a_time=2)
+    assert (await app.aio.run_embedded("a", "go", run_id="r")).status == "completed"
+    assert most == 2
+    assert [(await app.leases.peek(slot_key("look", place))).ms_left for place in range(2)] == [None, None]
+
+
+async def test_the_slot_of_a_dead_worker_lapses(memory: World) -> None:
+    """Within the TTL of leases; meanwhile the run waits."""
+    shop = Shop()
+    app = memory.process(shop.agent, ttl_ms=1_000)
+    await app.aio.operator.limit_rate("tool", "pay", at_a_time=1)
+    await app.leases.acquire(slot_key("pay", 0), "dead:1#x", 1_000, force=True)
+    running = asyncio.ensure_future(app.aio.run_embedded("clerk", "go", run_id="r"))
+    await until_held(app, running, 1)
+    assert shop.done.done == {}
+    assert ((await running).status, shop.done.done) == ("completed", {"pay": 1})

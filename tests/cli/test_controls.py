@@ -70,6 +70,8 @@ def test_tools_and_models_have_rates(stored: Deuz) -> None:
         ("tool", 6, None),
     ]
     assert "60,000" in deuz("rates", "list").out
+    assert deuz("rates", "set", "tool", "pay", "--at-a-time", "2").code == Exit.OK
+    assert deuz("rates", "list", "--json").document["rates"][1]["at_a_time"] == 2
     assert deuz("rates", "set", "tool", "pay", "--no-rate").code == Exit.OK
     assert len(deuz("rates", "list", "--json").document["rates"]) == 1
     for wrong in (["tool", "pay"], ["key", "crm", "--calls-per-minute", "1"], ["tool", "pay", "--tokens-per-minute", "1"]):

@@ -108,9 +108,9 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "tools start before their commit is known",
         TOOL_TURN,
-        "        await leg.commit(*gated.opening)\n    longest =",
+        "        await leg.commit(*gated.opening)\n    label =",
         '        __import__("asyncio").ensure_future(leg.commit(*gated.opening))\n'
-        '        await __import__("asyncio").sleep(0)\n    longest =',
+        '        await __import__("asyncio").sleep(0)\n    label =',
     ),
     _mutant(
         "a model call starts before its commit is known",

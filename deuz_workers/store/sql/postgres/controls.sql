@@ -4,12 +4,15 @@
 -- One row at least, for the time. Rates of keys may be many: whether there are any is all that everybody reads.
 select floor(extract(epoch from c.now) * 1000)::bigint as now_ms,
        exists (select 1 from rate r where r.kind = 'key') as has_key_rates,
-       x.what, x.kind, x.name, x.reason, x.actor, x.at_ms
+       x.what, x.kind, x.name, x.reason, x.actor, x.at_ms, x.has_rate, x.at_a_time
 from (select coalesce(to_timestamp(%(now_ms)s::float8 / 1000), now()) as now) c
 left join (
-    select 'brake' as what, b.kind, b.name, b.reason, b.actor, floor(extract(epoch from b.at) * 1000)::bigint as at_ms from brake b
+    select 'brake' as what, b.kind, b.name, b.reason, b.actor, floor(extract(epoch from b.at) * 1000)::bigint as at_ms,
+           false as has_rate, null::bigint as at_a_time
+    from brake b
     union all
-    select 'rate', r.kind, r.name, null, null, 0 from rate r where r.kind <> 'key'
+    select 'rate', r.kind, r.name, null, null, 0, r.calls_per_minute is not null or r.tokens_per_minute is not null, r.at_a_time
+    from rate r where r.kind <> 'key'
 ) x on true
 order by x.what, x.kind, x.name;
 
@@ -86,17 +89,18 @@ with
 gone as (
     delete from rate
     where kind = %(kind)s::text and scope = %(scope)s::text and name = %(name)s::text
-      and %(calls)s::bigint is null and %(tokens)s::bigint is null
+      and %(calls)s::bigint is null and %(tokens)s::bigint is null and %(at_a_time)s::bigint is null
 ),
 stored as (
-    insert into rate (kind, scope, name, calls_per_minute, tokens_per_minute, calls_left, tokens_left, at)
-    select %(kind)s::text, %(scope)s::text, %(name)s::text, %(calls)s::bigint, %(tokens)s::bigint,
+    insert into rate (kind, scope, name, calls_per_minute, tokens_per_minute, at_a_time, calls_left, tokens_left, at)
+    select %(kind)s::text, %(scope)s::text, %(name)s::text, %(calls)s::bigint, %(tokens)s::bigint, %(at_a_time)s::bigint,
            greatest(1, coalesce(%(calls)s::bigint, 0) * %(burst_ms)s::float8 / 60000),
            greatest(1, coalesce(%(tokens)s::bigint, 0) * %(burst_ms)s::float8 / 60000), c.now
     from clock c
-    where %(calls)s::bigint is not null or %(tokens)s::bigint is not null
+    where %(calls)s::bigint is not null or %(tokens)s::bigint is not null or %(at_a_time)s::bigint is not null
     on conflict (kind, scope, name) do update set
         calls_per_minute = excluded.calls_per_minute, tokens_per_minute = excluded.tokens_per_minute,
+        at_a_time = excluded.at_a_time,
         calls_left = excluded.calls_left, tokens_left = excluded.tokens_left, at = excluded.at
 )
 select 1 as none where false;
@@ -185,7 +189,7 @@ shut as (
 select 1 as none where false;
 
 -- name: list_rates
-select kind, scope, name, calls_per_minute, tokens_per_minute
+select kind, scope, name, calls_per_minute, tokens_per_minute, at_a_time
 from rate
 where %(scope)s::text is null or scope in ('', %(scope)s::text)
 order by kind, scope, name;

@@ -316,8 +316,9 @@ create table rate (                                        -- how much may begin
     tokens_left       double precision not null,
     at                timestamptz      not null,
     shut_until        timestamptz,                         -- a provider asked to wait
+    at_a_time         bigint,                              -- calls of a tool that may run at a time
     primary key (kind, scope, name),
     constraint rate_kind_is_known check (kind in ('key', 'tool', 'model')),
-    constraint rate_is_a_limit check (calls_per_minute > 0 or tokens_per_minute > 0)
+    constraint rate_is_a_limit check (calls_per_minute > 0 or tokens_per_minute > 0 or at_a_time > 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);

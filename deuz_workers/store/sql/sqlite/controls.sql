@@ -1,9 +1,10 @@
 -- What operators say about everything that begins: brakes, and rates per minute.
 
 -- name: brakes
-select 'brake' as what, kind, name, reason, actor, at_ms from brake
+select 'brake' as what, kind, name, reason, actor, at_ms, 0 as has_rate, null as at_a_time from brake
 union all
-select 'rate', kind, name, null, null, 0 from rate where kind <> 'key'
+select 'rate', kind, name, null, null, 0, calls_per_minute is not null or tokens_per_minute is not null, at_a_time
+from rate where kind <> 'key'
 order by 1, 2, 3
 
 -- name: has_key_rates
@@ -37,10 +38,11 @@ select act, kind, name, reason, actor, at_ms from brake_act order by at_ms desc,
 delete from rate where kind = :kind and scope = :scope and name = :name
 
 -- name: store_rate
-insert into rate (kind, scope, name, calls_per_minute, tokens_per_minute, calls_left, tokens_left, at_ms)
-values (:kind, :scope, :name, :calls, :tokens, :calls_left, :tokens_left, :now_ms)
+insert into rate (kind, scope, name, calls_per_minute, tokens_per_minute, at_a_time, calls_left, tokens_left, at_ms)
+values (:kind, :scope, :name, :calls, :tokens, :at_a_time, :calls_left, :tokens_left, :now_ms)
 on conflict (kind, scope, name) do update set
     calls_per_minute = excluded.calls_per_minute, tokens_per_minute = excluded.tokens_per_minute,
+    at_a_time = excluded.at_a_time,
     calls_left = excluded.calls_left, tokens_left = excluded.tokens_left, at_ms = excluded.at_ms
 
 -- name: rate_row
@@ -59,7 +61,7 @@ update rate set shut_until_ms = max(coalesce(shut_until_ms, 0), :until_ms)
 where kind = :kind and scope = :scope and name = :name
 
 -- name: list_rates
-select kind, scope, name, calls_per_minute, tokens_per_minute from rate
+select kind, scope, name, calls_per_minute, tokens_per_minute, at_a_time from rate
 where :scope is null or scope in ('', :scope)
 order by kind, scope, name
 

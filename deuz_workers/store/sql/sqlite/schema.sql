@@ -239,7 +239,8 @@ create table rate (                                 -- how much may begin per mi
     tokens_left       real    not null,
     at_ms             integer not null,
     shut_until_ms     integer,                      -- a provider asked to wait
+    at_a_time         integer,                      -- calls of a tool that may run at a time
     primary key (kind, scope, name),
     constraint rate_kind_is_known check (kind in ('key', 'tool', 'model')),
-    constraint rate_is_a_limit check (calls_per_minute > 0 or tokens_per_minute > 0)
+    constraint rate_is_a_limit check (calls_per_minute > 0 or tokens_per_minute > 0 or at_a_time > 0)
 ) strict, without rowid;
