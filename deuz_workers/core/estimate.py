@@ -52,13 +52,15 @@ def tool_bytes(tools: Iterable[DescribedTool]) -> int:
     )
 
 
-def usage_bound(size_bytes: int, max_output_tokens: int | None) -> Usage:
+def usage_bound(size_bytes: int, max_output_tokens: int | None, *, writes_cache: bool = False) -> Usage:
     """Upper bound of one call whose messages and tools are `size_bytes` long (`History.size_bytes` and `tool_bytes`).
 
-    Its total is what to reserve in tokens, and its price, asked of `Prices`, what to reserve in money.
+    Its total is what to reserve in tokens, and its price, asked of `Prices`, what to reserve in money. `writes_cache`: the
+    provider is asked to keep the input, all of which may then cost what writing to its cache costs.
     """
+    input_tokens = -(-size_bytes // BYTES_PER_TOKEN)
     output_tokens = DEFAULT_OUTPUT_TOKENS if max_output_tokens is None else max_output_tokens
-    return Usage(input_tokens=-(-size_bytes // BYTES_PER_TOKEN), output_tokens=output_tokens, cost_micros=None)
+    return Usage(input_tokens, output_tokens, cost_micros=None, cache_write_tokens=input_tokens if writes_cache else 0)
 
 
 def calibrated_tokens(size_bytes: int, calibration: int) -> int:

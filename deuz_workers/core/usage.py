@@ -16,7 +16,8 @@ MAX_COST_MICROS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What model calls consumed. `cached_tokens` are part of the input, `reasoning_tokens` part of the output."""
+    """What model calls consumed. `cached_tokens`, read from the provider's cache, and `cache_write_tokens`, written to it, are
+    part of the input, `reasoning_tokens` part of the output."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -24,6 +25,7 @@ class Usage:
     reasoning_tokens: int = 0
     cost_micros: int | None = 0
     """None: some call had no known price."""
+    cache_write_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:
@@ -37,15 +39,19 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             cost,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
     def to_record(self) -> dict[str, object]:
+        """Without `cache_write_tokens` where there are none, as records from before the field are."""
+        written = {"cache_write_tokens": self.cache_write_tokens} if self.cache_write_tokens else {}
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "cached_tokens": self.cached_tokens,
             "reasoning_tokens": self.reasoning_tokens,
             "cost_micros": self.cost_micros,
+            **written,
         }
 
     @staticmethod
@@ -61,6 +67,7 @@ class Usage:
             count("cached_tokens"),
             count("reasoning_tokens"),
             cost if isinstance(cost, int) else None,
+            count("cache_write_tokens"),
         )
 
 

@@ -57,7 +57,7 @@ class ModelCall:
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
-        most = usage_bound(size_bytes, self.agent.max_output_tokens)
+        most = usage_bound(size_bytes, self.agent.max_output_tokens, writes_cache=getattr(self.model, "writes_cache", False))
         cost = self.gear.prices.cost_micros(self.model.name, most)
         call = OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost, most.input_tokens)
         return (*binding_event(self.agent, self.run, self.bindings), *self._repair(), ModelCallStarted(call))

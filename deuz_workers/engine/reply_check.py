@@ -92,7 +92,7 @@ def known_cost(cost_micros: object) -> int | None:
 def _check_usage(usage: object) -> None:
     if not isinstance(usage, Usage):
         raise _refusal(f"its usage is a {type_name(usage)}, not a Usage or None")
-    for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
+    for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens"):
         _check_count(name, getattr(usage, name), MAX_TOKENS)
     if usage.cost_micros is not None:
         _check_count("cost_micros", usage.cost_micros, MAX_COST_MICROS)

@@ -58,7 +58,8 @@ class SummaryCall:
 
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
-        most = usage_bound(History(self.messages).size_bytes, self.max_output_tokens)
+        size_bytes, writes_cache = History(self.messages).size_bytes, getattr(self.model, "writes_cache", False)
+        most = usage_bound(size_bytes, self.max_output_tokens, writes_cache=writes_cache)
         cost = self.gear.prices.cost_micros(self.model.name, most)
         call = OpenCall(self.request_id, self.attempt, most.total_tokens, cost, purpose="summary")
         return (*binding_event(self.agent, self.run, self.bindings), SummaryStarted(call))

@@ -20,20 +20,24 @@ NO_OVERRIDES: Mapping[str, Price] = {}
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A model's own price, in US dollars for a million tokens. `cached_input_usd` None: cached input costs like any other."""
+    """A model's own price, in US dollars for a million tokens. `cached_input_usd` is for input read from the provider's cache,
+    `cache_write_usd` for input written to it; None: it costs like any other."""
 
     input_usd: float
     output_usd: float
     cached_input_usd: float | None = None
+    cache_write_usd: float | None = None
 
     def cost_micros(self, usage: Usage) -> int:
         """Dollars for a million tokens are millionths of a dollar for one."""
-        cached = min(usage.cached_tokens, usage.input_tokens)
+        cached, written = _parts(usage)
         cached_usd = self.input_usd if self.cached_input_usd is None else self.cached_input_usd
+        written_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
         # Decimal of the shortest text: 0.1 means a tenth, so that the rounding up below adds nothing of its own.
         parts = (
-            (usage.input_tokens - cached, self.input_usd),
+            (usage.input_tokens - cached - written, self.input_usd),
             (cached, cached_usd),
+            (written, written_usd),
             (usage.output_tokens, self.output_usd),
         )
         return _up(sum((tokens * Decimal(repr(usd)) for tokens, usd in parts), Decimal(0)))
@@ -70,10 +74,12 @@ class PriceList:
         # At the first use: producers, and processes that call no priced model, need not pay for it.
         import genai_prices
 
+        cached, written = _parts(usage)
         counted = genai_prices.Usage(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
-            cache_read_tokens=min(usage.cached_tokens, usage.input_tokens),
+            cache_read_tokens=cached,
+            cache_write_tokens=written,
         )
         moment = None if self._clock is None else datetime.fromtimestamp(self._clock.unix_ms() / 1000, UTC)
         try:
@@ -81,6 +87,12 @@ class PriceList:
         except LookupError:
             return None
         return _up(found.total_price * 1_000_000)
+
+
+def _parts(usage: Usage) -> tuple[int, int]:
+    """Input read from the cache and input written to it, together no more than the input."""
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    return cached, min(usage.cache_write_tokens, usage.input_tokens - cached)
 
 
 def _up(micros: Decimal) -> int:

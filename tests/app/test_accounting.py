@@ -63,6 +63,22 @@ async def test_spent_and_unknown_are_told_apart(world: World, budget: Budget | N
     assert (await priced(world.process()).aio.handle("r").result(5)).accounting == found
 
 
+class Caching(MockModel):
+    writes_cache = True
+
+
+async def test_what_may_be_written_to_a_cache_is_reserved_as_that(world: World) -> None:
+    """Whether the provider keeps a request is not known before: a call of unknown outcome holds what all of it would cost."""
+    held: list[int | None] = []
+    for kind in (MockModel, Caching):
+        app = world.process(Agent("x", model=kind([reply("done", usage=None)])))
+        app.prices = type(app.prices)({MockModel([]).name: Price(1, 0, cache_write_usd=3)})
+        result = await app.aio.run_embedded("x", "go " * 1_000, run_id=kind.__name__)
+        held.append(result.accounting.unknown.cost_micros)
+    assert held[0] is not None
+    assert held[1] == 3 * held[0]
+
+
 @pytest.mark.parametrize("budget", [None, Budget.of(tokens=1_000_000)])
 async def test_without_a_price_the_cost_is_not_known(world: World, budget: Budget | None) -> None:
     """Tokens are; a cost of zero would be a lie."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def test_the_application_knows_better() -> None:
     assert prices.cost_micros("openai:gpt-4.1-mini", USED) == 500 * 4 // 10 + 500 // 10 + 1_000 * 16 // 10
 
 
+def test_what_is_written_to_a_cache_has_its_own_price() -> None:
+    """In the tables and in prices of one's own; it is part of the input, so no token is paid for twice."""
+    used = Usage(1_000, 1_000, cached_tokens=500, cache_write_tokens=200)
+    plain = PriceList({"a:m": Price(1, 2)})
+    assert plain.cost_micros("a:m", used) == plain.cost_micros("a:m", Usage(1_000, 1_000)) == 3_000
+    assert PriceList({"a:m": Price(1, 2, 0.1, 1.25)}).cost_micros("a:m", used) == 300 + 50 + 250 + 2_000
+    assert PriceList({"a:m": Price(1, 0, 0, 0)}).cost_micros("a:m", Usage(10, 0, 8, cache_write_tokens=9)) == 0
+    listed = [
+        PriceList().cost_micros("anthropic:claude-sonnet-4-5", one)
+        for one in (Usage(1_000, 0), Usage(1_000, 0, cache_write_tokens=1_000))
+    ]
+    assert listed == [3_000, 3_750]
+
+
 def test_the_bound_covers_text_and_answer() -> None:
     """A token for three bytes of UTF-8, so a Chinese character counts as a whole one, and the answer that may come."""
     short, chinese = History([user("abc" * 100)]), History([user("中" * 100)])
@@ -53,6 +68,7 @@ def test_the_bound_covers_text_and_answer() -> None:
     assert bound.input_tokens >= 100
     assert (bound.output_tokens, bound.total_tokens) == (50, bound.input_tokens + 50)
     assert usage_bound(0, None).output_tokens == DEFAULT_OUTPUT_TOKENS
+    assert usage_bound(300, 1, writes_cache=True) == replace(usage_bound(300, 1), cache_write_tokens=100)
     spec = ToolSpec("add", "Adds é.", {"type": "object"})
     assert tool_bytes([spec, spec]) == 2 * tool_bytes([spec]) > 2 * len("addAdds é.")
 
