@@ -254,6 +254,8 @@ class ModelError(DeuzError):
     """`no`: the provider rejected the call before doing any work, so its reservation is released."""
     retry_after_ms: int | None = None
     """What the provider asked for, in milliseconds."""
+    after_content: bool = False
+    """Some of the answer had arrived: text, a thought, or part of a call. Set by clients that show no text of it."""
 
     def __init__(
         self,
@@ -262,22 +264,31 @@ class ModelError(DeuzError):
         code: str | None = None,
         billed: Billed | None = None,
         retry_after_ms: int | None = None,
+        after_content: bool = False,
         **fields: Scalar,
     ) -> None:
         super().__init__(message, code=code, **fields)
+        self.after_content = after_content
         if billed is not None:
             self.billed = billed
         if retry_after_ms is not None:
             self.retry_after_ms = retry_after_ms
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_model, (type(self), self.message, self.code, self.billed, self.retry_after_ms, self.fields))
+        known = (self.message, self.code, self.billed, self.retry_after_ms, self.fields, self.after_content)
+        return (_rebuild_model, (type(self), *known))
 
 
 def _rebuild_model(
-    cls: type[ModelError], message: str, code: str, billed: Billed, retry_after_ms: int | None, fields: dict[str, Scalar]
+    cls: type[ModelError],
+    message: str,
+    code: str,
+    billed: Billed,
+    retry_after_ms: int | None,
+    fields: dict[str, Scalar],
+    after_content: bool = False,
 ) -> ModelError:
-    return cls(message, code=code, billed=billed, retry_after_ms=retry_after_ms, **fields)
+    return cls(message, code=code, billed=billed, retry_after_ms=retry_after_ms, after_content=after_content, **fields)
 
 
 class ModelUnavailableError(ModelError):

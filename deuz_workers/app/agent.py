@@ -61,6 +61,7 @@ class Agent:
         verify: Verify | None = None,
         policy: ExecutionPolicy = NO_POLICY,
         compaction: Literal["auto"] | CompactionPolicy | None = None,
+        fallback_models: Iterable[str | Model] = (),
     ) -> None:
         """Nothing is connected or sent.
 
@@ -90,6 +91,8 @@ class Agent:
                 `CompactionPolicy()`. None: only a history that a provider refused is shortened, once.
             policy: what every run of the agent may do. A run keeps what it began with and only ever gets narrower, so a wider
                 policy in a later release reaches new runs alone.
+            fallback_models: each like `model`, in the order in which they are asked where the model of a call fails before it
+                has answered anything. One that failed is not called again in that run. See docs/failover.md.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -98,6 +101,7 @@ class Agent:
         self.concurrency_key = None if concurrency_key is None else check_id("a concurrency key", concurrency_key)
         self.budget = _budget(name, budget)
         made = _model(name, model)
+        fallbacks = _fallbacks(name, made, fallback_models)
         self.definition = AgentDefinition(
             name=name,
             model=made,
@@ -117,7 +121,8 @@ class Agent:
             approve_tool_call=_function(name, "approve_tool_call", approve_tool_call),
             verify=_function(name, "verify", verify),
             policy=check_policy(f"agent {name!r}", policy) or NO_POLICY,
-            compaction=None if compaction is None else check_compaction(name, compaction, made),
+            compaction=None if compaction is None else check_compaction(name, compaction, (made, *fallbacks)),
+            fallback_models=fallbacks,
         )
 
     @property
@@ -146,6 +151,20 @@ def _model(agent: str, model: object) -> Model:
             f"agent {agent!r}: model is a {type(model).__name__}; pass 'provider:model' or an object with `name` and `call`"
         )
     return cast(Model, model)
+
+
+def _fallbacks(agent: str, model: Model, given: object) -> tuple[Model, ...]:
+    """Raises `ConfigurationError` for two candidates of one name: records and budgets tell them apart by it."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"agent {agent!r}: fallback_models is a list of models, not a {type(given).__name__}")
+    fallbacks = tuple(_model(agent, each) for each in cast(Iterable[object], given))
+    names = [model.name, *(fallback.name for fallback in fallbacks)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(
+            f"agent {agent!r}: {twice!r} is there twice among model and fallback_models; give one another provider name"
+        )
+    return fallbacks
 
 
 def _tools(agent: str, given: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:

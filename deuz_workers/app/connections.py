@@ -6,6 +6,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from deuz_workers.app.settings import Settings
+from deuz_workers.breakers import MemoryBreakers, RedisBreakers
 from deuz_workers.core.build import Build
 from deuz_workers.core.marks import Marks
 from deuz_workers.leases import open_leases
@@ -13,6 +14,7 @@ from deuz_workers.leases.builds import RedisBuilds
 from deuz_workers.leases.redis import SCHEMES, client_url
 from deuz_workers.live.redis import RedisLive
 from deuz_workers.live.tail import RedisTails
+from deuz_workers.ports.breakers import Breakers
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.store import SqlStore, open_store
@@ -48,8 +50,18 @@ def builds_of(settings: Settings, build: Build, process: str) -> RedisBuilds | N
 
     None: there is no Redis, or no broker at which a build could have a queue.
     """
-    url = next((url for url in (settings.leases, settings.redis_url) if url and urlsplit(url).scheme in SCHEMES), None)
+    url = _redis_of(settings)
     return None if url is None or settings.broker is None else RedisBuilds(url, build, process)
+
+
+def breakers_of(settings: Settings, clock: Clock) -> Breakers:
+    """Of models, in that Redis; without one each process keeps its own."""
+    url = _redis_of(settings)
+    return MemoryBreakers(clock) if url is None else RedisBreakers(client_url(url), clock)
+
+
+def _redis_of(settings: Settings) -> str | None:
+    return next((url for url in (settings.leases, settings.redis_url) if url and urlsplit(url).scheme in SCHEMES), None)
 
 
 def marks_of(settings: Settings, of: Literal["lease", "bell"]) -> Marks:

@@ -12,7 +12,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
-from deuz_workers.app.connections import leases_of, live_of, marks_of, store_of
+from deuz_workers.app.connections import breakers_of, leases_of, live_of, marks_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
@@ -35,6 +35,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.breakers import Breakers
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.runtime import Clock, Ids
@@ -300,6 +301,11 @@ class Deuz:
         return LiveChannel(live_of(self.settings, self.clock))
 
     @cached_property
+    def breakers(self) -> Breakers:
+        """Which models are left alone for a while; shared by the pool where there is a Redis."""
+        return breakers_of(self.settings, self.clock)
+
+    @cached_property
     def signer(self) -> ApprovalSigner | None:
         """Of the tokens that approvals have to bring back, if the settings say so."""
         secret = self.settings.approval_secret
@@ -316,7 +322,7 @@ class Deuz:
 
         What a database in memory held is gone.
         """
-        for name in ("live", "leases", "store"):
+        for name in ("live", "breakers", "leases", "store"):
             if name in self.__dict__:
                 await self.__dict__[name].close()
 

@@ -50,7 +50,7 @@ class ResultWarning:
     """Something that was given and had no influence, or is not as it was meant."""
 
     setting: str
-    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`."""
+    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`."""
     message: str
 
 

@@ -69,6 +69,7 @@ class Runtime:
             signer=app.signer,
             settings=settings,
             histories=Histories(settings.history_cache_bytes),
+            breakers=app.breakers,
             builds=builds or NoBuilds(),
             contexts=contexts,
             policies=policies,
@@ -91,4 +92,5 @@ class Runtime:
         """
         await asyncio.to_thread(self.heartbeat.stop)
         for agent in self._app.registry.agents:
-            await agent.model.close()
+            for model in (agent.model, *agent.fallback_models):
+                await model.close()

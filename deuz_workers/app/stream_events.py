@@ -20,7 +20,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class WarningData:
-    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`."""
+    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`."""
 
     setting: str
     message: str
@@ -68,6 +68,8 @@ class PhaseEvent:
     step: int
     call_attempt: int
     attempt: int = 0
+    model: str | None = None
+    """Which is called, where it is not the agent's own."""
     type: Literal["phase"] = "phase"
 
 

@@ -57,10 +57,12 @@ class StreamView:
     def _take(self, part: LivePart) -> Iterator[StreamEvent]:
         data = part.data
         match part.kind:
-            case "begin" if part.epoch > self._epoch:
+            case "begin" if part.epoch > self._epoch or (part.epoch == self._epoch and not self._is_open):
+                # A commit that begins a call may also have ended the one before it.
                 phase = cast(Phase, data.get("phase", "loop"))
                 yield from self._begin(part, phase, cast(int, data.get("output_attempt", 0)))
-                yield PhaseEvent(phase, part.step, cast(int, data.get("attempt", 1)), self._attempt)
+                model = cast("str | None", data.get("model"))
+                yield PhaseEvent(phase, part.step, cast(int, data.get("attempt", 1)), self._attempt, model)
             case "text" if part.epoch >= self._epoch:
                 if part.epoch > self._epoch:  # its beginning was missed
                     yield from self._begin(part, "loop", 0)

@@ -13,12 +13,14 @@ from deuz_workers.app.commands import answer_commands, ways_out
 from deuz_workers.cli.amounts import ago, cost, counted, duration
 from deuz_workers.core.brake import Begins, Brake
 from deuz_workers.core.change import FINAL
+from deuz_workers.core.failover import ModelId
 from deuz_workers.core.lost_commits import WENT_BACKWARDS, seen_before
 
 if TYPE_CHECKING:
     from deuz_workers.app.async_handle import AsyncHandle
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.core.change import Head
+    from deuz_workers.core.envelope import AgentRunEnvelope
     from deuz_workers.ports.store import UncleanEnd
 
 COLOURS: Mapping[str, str] = {
@@ -108,6 +110,11 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
     envelope = decode_envelope(head)
     ends = await deuz.store.unclean_ends(head.scope, head.run_id) if head.attempts else ()
     effects = await handle.unknown_effects() if head.parked else ()
+    skipped = max(0, head.journal_seq - SHOWN_EVENTS)
+    happened = [
+        {"seq": event.seq, "type": event.type, "at_ms": event.at_ms, **event.data}
+        async for event in handle.events(skipped, follow=False)
+    ]
     return {
         **summary(head),
         "phase": head.phase,
@@ -127,14 +134,33 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "pending_client_calls": [asdict(call) for call in await handle.pending_client_calls()],
         "unknown_effects": [asdict(effect) for effect in effects],
         "unclean_ends": [_unclean_end(end) for end in ends],
-        "happened": [
-            {"seq": event.seq, "type": event.type, "at_ms": event.at_ms, **event.data}
-            async for event in handle.events(max(0, head.journal_seq - SHOWN_EVENTS), follow=False)
-        ],
-        "earlier_events": max(0, head.journal_seq - SHOWN_EVENTS),
+        "answered_by": _answered_by(happened, envelope),
+        "models": None if envelope.models is None else envelope.models.to_record(),
+        "happened": happened,
+        "earlier_events": skipped,
         "now_ms": (now_ms := await deuz.store.now_ms()),
         "age_ms": now_ms - head.created_at_ms,
     }
+
+
+def _answered_by(happened: list[dict[str, Any]], envelope: AgentRunEnvelope) -> object:
+    """The model of the newest reply; None while there is none."""
+    newest = next((event for event in reversed(happened) if event["type"] == "model.replied"), None)
+    return None if newest is None else newest.get("model") or (envelope.binding or {}).get("model")
+
+
+def _failed_over(models: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Which models the run gave up, and for what."""
+    return [
+        (
+            "failed over",
+            escape(
+                f"turn {each['step']}: {ModelId.from_record(each['failed']).name} to "
+                f"{ModelId.from_record(each['next']).name} ({each['kind']}: {each['error'].get('message')})"
+            ),
+        )
+        for each in (models or {}).get("failovers", ())
+    ]
 
 
 async def _concurrency(deuz: Deuz, head: Head) -> dict[str, object] | None:
@@ -192,6 +218,9 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
         ("created", f"{duration(record['age_ms'])} ago"),
         ("used", f"{counted(record['turns'], 'turn')}, {counted(record['tokens'], 'token')}, {cost(record['cost_micros'])}"),
     ]
+    if model := record["answered_by"]:
+        lines.append(("answered by", escape(str(model))))
+    lines += _failed_over(record["models"])
     if key := record["concurrency"]:
         has = {"held": "has a slot", "waiting": "waits for a slot"}.get(key["slot"], "holds no slot")
         counts = f", {key['used']} of {key['slots']} in use, {key['waiting']} waiting" if "slots" in key else ""

@@ -15,6 +15,7 @@ from uuid import UUID
 from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.estimate import FIRST_CALIBRATION
+from deuz_workers.core.failover import Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
@@ -42,6 +43,8 @@ class OpenCall:
     input_tokens: int = 0
     """Estimate of the request alone, which what the provider counts is compared with; 0: it is not."""
     purpose: Literal["turn", "summary"] = "turn"
+    model: str | None = None
+    """Name of the model, where it is not the agent's own."""
 
     def to_record(self) -> dict[str, object]:
         record: dict[str, object] = {"request_id": self.request_id, "attempt": self.attempt, "tokens": self.tokens}
@@ -50,6 +53,8 @@ class OpenCall:
             record["input_tokens"] = self.input_tokens
         if self.purpose != "turn":
             record["purpose"] = self.purpose
+        if self.model is not None:
+            record["model"] = self.model
         return record
 
     @staticmethod
@@ -62,6 +67,7 @@ class OpenCall:
             None if cost is None else _int(cost),
             _int(record.get("input_tokens", 0)),
             "summary" if record.get("purpose") == "summary" else "turn",
+            cast("str | None", record.get("model")),
         )
 
 
@@ -149,6 +155,8 @@ class AgentRunEnvelope:
     """The agent that began the run has a verifier: nothing completes without its word."""
     warnings: tuple[tuple[str, str], ...] = ()
     """Setting and message of each."""
+    models: Models | None = None
+    """None until a call has failed over to another model."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Why the last model call failed, `kind` and the error, if that may pass by waiting (`core.transient`)."""
@@ -222,6 +230,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["held"] = [message_to_record(message) for message in envelope.held]
     if envelope.warnings:
         record["warnings"] = [list(warning) for warning in envelope.warnings]
+    if envelope.models is not None:
+        record["models"] = envelope.models.to_record()
     for name in ("finalizes", "verifies", "cancelled"):
         if getattr(envelope, name):
             record[name] = True
@@ -304,6 +314,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             finalizes=record.get("finalizes") is True,
             verifies=record.get("verifies") is True,
             warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
+            models=_models(record.get("models")),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),
@@ -330,6 +341,10 @@ def _cost(value: object) -> int | None:
 
 def _policy(record: object) -> ExecutionPolicy:
     return NO_POLICY if record is None else ExecutionPolicy.from_record(cast(Mapping[str, object], record))
+
+
+def _models(record: object) -> Models | None:
+    return None if record is None else Models.from_record(cast(Mapping[str, object], record))
 
 
 def _int(value: object) -> int:

@@ -10,6 +10,7 @@ from typing import Literal
 from deuz_workers.core.change import ItemRow
 from deuz_workers.core.compaction import Compaction
 from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.failover import ModelId
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.outcomes import CallOutcome
@@ -152,6 +153,24 @@ class ModelCallFailed:
     retry_in_ms: int | None
     reruns: bool = False
     """The repeats of this turn are used up; the run is taken up again as one that failed is, by a turn of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailedOver:
+    """The call of the turn goes on with `next`, and `failed` is not called again in this run.
+
+    The call that failed has ended by this, if there was one: where the breaker of `failed` was open, none was made.
+    """
+
+    step: int
+    attempt: int
+    failed: ModelId
+    next: ModelId
+    kind: TransientKind
+    error: Mapping[str, object]
+    billed: Literal["no", "unknown"]
+    asked_wait_ms: int = 0
+    """What the provider asked to be left alone for; 0: it did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +344,7 @@ Event = (
     | ModelCallStarted
     | ModelReplied
     | ModelCallFailed
+    | ModelFailedOver
     | ModelCallAbandoned
     | HistoryPruned
     | SummaryStarted

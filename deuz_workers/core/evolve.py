@@ -39,6 +39,7 @@ from deuz_workers.core.events import (
     ModelCallAbandoned,
     ModelCallFailed,
     ModelCallStarted,
+    ModelFailedOver,
     ModelReplied,
     NotesFolded,
     OutputAsked,
@@ -56,7 +57,16 @@ from deuz_workers.core.events import (
 )
 from deuz_workers.core.failure import bounded
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
-from deuz_workers.core.open_call import abandon_call, add_usage, close_call, fold_summary, open_call, purpose_of, start_summary
+from deuz_workers.core.open_call import (
+    abandon_call,
+    add_usage,
+    close_call,
+    fail_over,
+    fold_summary,
+    open_call,
+    purpose_of,
+    start_summary,
+)
 from deuz_workers.core.outcomes import NO_TOOL_ERRORS, CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.reconciliation import accepted
@@ -128,6 +138,8 @@ def _fold(draft: Draft, event: Event) -> None:
             _fold_reply(draft, event)
         case ModelCallFailed():
             _fold_model_failure(draft, event)
+        case ModelFailedOver():
+            _warn(draft, "fallbackModels", fail_over(draft, event))
         case HistoryPruned(layer, compaction):
             draft.compact(compaction)
             draft.journal("history.compacted", layer=layer, before_tokens=event.before_tokens, after_tokens=event.after_tokens)
@@ -220,6 +232,7 @@ def _fold_reply(draft: Draft, event: ModelReplied) -> None:
         step=draft.step,
         finish_reason=event.finish_reason,
         calls=calls,
+        model=None if call is None else call.model,
         input_tokens=used.input_tokens if used else None,
         output_tokens=used.output_tokens if used else None,
     )

@@ -24,7 +24,7 @@ class LivePart:
     """One thing that readers are told.
 
     ==========  ============================================================================================================
-    `begin`     a model call begins: `attempt`, `phase`, `output_attempt`
+    `begin`     a model call begins: `attempt`, `phase`, `output_attempt`, and `model` where it is not the agent's own
     `text`      a fragment of its answer: `text`
     `void`      the call has no answer; what was shown of this turn is dropped
     `reply`     the answer is saved: `chars` of text, `finish_reason`
@@ -63,6 +63,8 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
             case "model.called":
                 about: dict[str, object] = {"attempt": record.get("attempt"), "phase": envelope.phase}
                 about["output_attempt"] = envelope.checkpoint.output_attempts
+                if "model" in record:
+                    about["model"] = record["model"]
                 yield LivePart("begin", step, revision, about)
             case "model.replied":
                 text = next((message.text for message in reversed(run.unsaved.messages) if message.role == "assistant"), "")

@@ -9,7 +9,8 @@ from deuz_workers.core.accounting import added
 from deuz_workers.core.change import Reserve, Settle
 from deuz_workers.core.draft import Draft
 from deuz_workers.core.envelope import OpenCall
-from deuz_workers.core.events import HistorySummarized
+from deuz_workers.core.events import HistorySummarized, ModelFailedOver
+from deuz_workers.core.failover import FailOver, Models, short
 from deuz_workers.core.usage import Usage
 
 
@@ -20,7 +21,8 @@ def open_call(draft: Draft, call: OpenCall, **place: int) -> None:
     scopes = draft.envelope.scopes
     if scopes:
         draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
-    draft.journal("model.called", step=draft.step, attempt=call.attempt, purpose=purpose_of(call), **place)
+    purpose, model = purpose_of(call), call.model
+    draft.journal("model.called", step=draft.step, attempt=call.attempt, purpose=purpose, model=model, **place)
 
 
 def purpose_of(call: OpenCall | None) -> str | None:
@@ -50,6 +52,18 @@ def fold_summary(draft: Draft, event: HistorySummarized) -> None:
         input_tokens=used.input_tokens if used else None,
         output_tokens=used.output_tokens if used else None,
     )
+
+
+def fail_over(draft: Draft, event: ModelFailedOver) -> str:
+    """The turn goes on with another model; what the run is warned of is returned."""
+    close_call(draft, "released" if event.billed == "no" else "unknown")
+    phase, before = draft.value("phase"), draft.value("models")
+    failed_over = FailOver(event.step, event.attempt, phase, event.failed, event.next, event.kind, short(event.error))
+    draft.change(models=Models((*(() if before is None else before.failovers), failed_over)), retry=None)
+    draft.move(retries=0, overflow="none")
+    failed, following = event.failed.name, event.next.name
+    draft.journal("model.failed", step=event.step, error=event.error.get("code"), model=failed, next_model=following)
+    return f"{failed} failed in turn {event.step} ({event.kind}); the run goes on with {following}"
 
 
 def add_usage(draft: Draft, used: Usage | None) -> None:

@@ -110,10 +110,11 @@ class Run:
     @property
     def record_version(self) -> int:
         """2 while the record holds what a reader of version 1 would mishandle (ENV-002 to ENV-007)."""
-        if self.envelope.status == "suspended" or self.envelope.verdicts or self.envelope.checkpoint.taken_up:
+        envelope = self.envelope
+        if envelope.models is not None or envelope.status == "suspended" or envelope.verdicts or envelope.checkpoint.taken_up:
             return 2
         open_ids = {call.call_id for call in self.open_calls}
-        if any(self.envelope.checkpoint.approval_request_counts.get(call_id) for call_id in open_ids):
+        if any(envelope.checkpoint.approval_request_counts.get(call_id) for call_id in open_ids):
             return 2
         unanswered = (receipt for receipt in self.receipts.values() if receipt.call_id in open_ids)
         return 2 if any(receipt.stage in ("failed", "suspended") for receipt in unanswered) else 1

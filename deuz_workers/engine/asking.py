@@ -7,6 +7,7 @@ import hashlib
 import logging
 from dataclasses import replace
 
+from deuz_workers.core.breaker import counts
 from deuz_workers.core.change import BudgetExceeded
 from deuz_workers.core.events import Bound, Finished, ModelCallFailed
 from deuz_workers.core.limits import Limits
@@ -17,10 +18,18 @@ from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.reply_check import asked_wait_ms, failure_record, known_cost
 from deuz_workers.engine.stop import Stop
+from deuz_workers.engine.telling import Telling
 from deuz_workers.engine.user_code import Broken, apart
-from deuz_workers.errors import ExecutionPolicyError, ModelError, ModelResponseError, ModelTimeoutError, as_record
+from deuz_workers.errors import (
+    ExecutionPolicyError,
+    ModelBreakerOpenError,
+    ModelError,
+    ModelResponseError,
+    ModelTimeoutError,
+    as_record,
+)
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.model import Model, ModelRequest, OnText
+from deuz_workers.ports.model import Model, ModelRequest
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +67,20 @@ def budget_ending(refusal: BudgetExceeded) -> Finished:
     return Finished("failed", error=as_record(error))
 
 
-async def ask(model: Model, request: ModelRequest, stop: Stop, limit_ms: int, on_text: OnText | None = None) -> object:
-    """What the model handed over, whatever that is.
+async def ask(gear: Gear, model: Model, request: ModelRequest, stop: Stop, limits: Limits, telling: Telling | None) -> object:
+    """What the model handed over, whatever that is, within the request's `timeout_ms`. Its breaker is told how that went.
 
     Raises `ModelError` for every way in which a call fails, its own time limit among them; `Ended` because the lease is lost,
     the run cancelled or the drain's grace over.
     """
+    limit_ms = request.timeout_ms or limits.model_timeout_ms
     limit = asyncio.timeout(limit_ms / 1000)
     given: object = None
     failure: ModelError | None = None
     try:
         async with limit:
             with stop.may_end(limit):
-                given = await apart(lambda: model.call(request, on_text))
+                given = await apart(lambda: model.call(request, telling))
     except TimeoutError:
         failure = ModelTimeoutError(f"the model call took longer than {limit_ms} ms")
     except Broken as broken:  # a model is user code too: whatever it raises ends the call, not the worker
@@ -79,9 +89,20 @@ async def ask(model: Model, request: ModelRequest, stop: Stop, limit_ms: int, on
         failure = error if isinstance(error, ModelError) else ModelResponseError(client, code="model_client")
     if limit.expired() and stop.model_must_end:
         raise Ended
-    if failure is not None:
-        raise failure
-    return given
+    if failure is None:
+        gear.breakers.heard(model.name)
+        return given
+    after_content = failure.after_content or (telling is not None and telling.has_told)
+    is_cut_short = isinstance(failure, ModelTimeoutError) and limit_ms < limits.model_timeout_ms  # by the end of the run
+    if counts(transient_kind(failure), after_content=after_content) and not is_cut_short:
+        await gear.breakers.failed(model.name)
+    raise failure
+
+
+def kept_back(model: Model, wait_ms: int) -> ModelBreakerOpenError:
+    """What a call that is not sent fails by."""
+    text = f"{model.name} failed too often in a row and is left alone; it is tried again in {wait_ms} ms"
+    return ModelBreakerOpenError(text, retry_after_ms=wait_ms)
 
 
 def limit_of_call_ms(limits: Limits, stop: Stop, deadline_in_ms: int | None) -> int:
@@ -91,13 +112,24 @@ def limit_of_call_ms(limits: Limits, stop: Stop, deadline_in_ms: int | None) -> 
     return max(1, min(limits.model_timeout_ms, deadline_in_ms - stop.elapsed_ms))
 
 
+def repeated_call(gear: Gear, run: Run, limits: Limits, request_id: str, error: ModelError) -> ModelCallFailed | None:
+    """The same model is called again after a while, as long as the call has repeats left.
+
+    The store puts no wait behind the deadline of the run, so none is cut off here.
+    """
+    retries, settings = run.envelope.checkpoint.retries, gear.settings
+    if error.retry == "never" or retries >= limits.max_retries:
+        return None
+    back_off_ms = _back_off_ms(request_id, settings.retry_base_ms, settings.retry_max_ms, retries)
+    return ModelCallFailed(failure_record(error), error.billed, transient_kind(error), max(asked_wait_ms(error), back_off_ms))
+
+
 def failed_call(gear: Gear, run: Run, limits: Limits, request_id: str, error: ModelError) -> ModelCallFailed:
-    """The store puts no wait behind the deadline of the run, so none is cut off here."""
+    """The call is repeated, or the run taken up again by itself, or it has failed."""
+    if (repeated := repeated_call(gear, run, limits, request_id, error)) is not None:
+        return repeated
     checkpoint, settings = run.envelope.checkpoint, gear.settings
     record, kind = failure_record(error), transient_kind(error)
-    if error.retry != "never" and checkpoint.retries < limits.max_retries:
-        back_off_ms = _back_off_ms(request_id, settings.retry_base_ms, settings.retry_max_ms, checkpoint.retries)
-        return ModelCallFailed(record, error.billed, kind, max(asked_wait_ms(error), back_off_ms))
     if kind is not None and checkpoint.reruns < limits.max_reruns:
         back_off_ms = _back_off_ms(request_id, settings.rerun_base_ms, settings.rerun_max_ms, checkpoint.reruns)
         return ModelCallFailed(record, error.billed, kind, max(asked_wait_ms(error), back_off_ms), reruns=True)

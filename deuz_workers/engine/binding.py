@@ -24,6 +24,8 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
         binding["output"] = digest(agent.output.record)
     if agent.verify is not None:
         binding["verifies"] = True
+    if agent.fallback_models:
+        binding["fallback"] = [model.name for model in agent.fallback_models]
     return {**binding, "tools": tools}
 
 

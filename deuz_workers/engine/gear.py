@@ -12,6 +12,7 @@ from deuz_workers.engine.controls import KnownControls
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
+from deuz_workers.ports.breakers import Breakers, NoBreakers
 from deuz_workers.ports.builds import Builds, NoBuilds
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import Registry
@@ -36,6 +37,7 @@ class Gear:
     """For user code that is no coroutine; what is ours and takes long goes to the executor of the loop."""
     settings: EngineSettings = field(default_factory=EngineSettings)
     histories: Histories = field(default_factory=Histories)
+    breakers: Breakers = field(default_factory=NoBreakers)
     builds: Builds = field(default_factory=NoBuilds)
     """Where runs go that this process cannot execute."""
     contexts: Mapping[tuple[str, str], RunContext] = field(default_factory=dict[tuple[str, str], RunContext])

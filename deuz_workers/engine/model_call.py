@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from deuz_workers.core.candidate import candidate
 from deuz_workers.core.effects import CallModel
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import usage_bound
-from deuz_workers.core.events import ContextOverflowed, Event, ModelCallStarted, ModelReplied, Warned
+from deuz_workers.core.events import ContextOverflowed, Event, ModelCallStarted, ModelFailedOver, ModelReplied, Warned
+from deuz_workers.core.failover import moves_on, repeats_first
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import system
 from deuz_workers.core.pairing import paired
 from deuz_workers.core.run import Run
-from deuz_workers.engine.asking import Ended, ask, binding_event, failed_call, limit_of_call_ms, limits_of, priced
+from deuz_workers.core.transient import TransientKind, transient_kind
+from deuz_workers.engine.asking import (
+    Ended,
+    ask,
+    binding_event,
+    failed_call,
+    kept_back,
+    limit_of_call_ms,
+    limits_of,
+    priced,
+    repeated_call,
+)
 from deuz_workers.engine.binding import Bindings
+from deuz_workers.engine.candidates import following, id_of, selected
 from deuz_workers.engine.gear import Gear
-from deuz_workers.engine.reply_check import check_reply, failure_record, stored_reply
+from deuz_workers.engine.reply_check import asked_wait_ms, check_reply, failure_record, stored_reply
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.telling import Telling
 from deuz_workers.engine.weight import HEAVY_SIZE, message_size
@@ -43,6 +58,12 @@ class ModelCall:
 
     @property
     def model(self) -> Model:
+        """Which is called: the call's own, or a fallback once that failed."""
+        return selected(self.agent, self._own, self.run)
+
+    @property
+    def _own(self) -> Model:
+        """Which the call is meant for."""
         return self.plan.model or self.agent.model
 
     @property
@@ -59,7 +80,8 @@ class ModelCall:
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
         most = usage_bound(size_bytes, self.agent.max_output_tokens, writes_cache=getattr(self.model, "writes_cache", False))
         cost = self.gear.prices.cost_micros(self.model.name, most)
-        call = OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost, most.input_tokens)
+        name = None if self.model is self.agent.model else self.model.name
+        call = OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost, most.input_tokens, model=name)
         return (*binding_event(self.agent, self.run, self.bindings), *self._repair(), ModelCallStarted(call))
 
     def _repair(self) -> tuple[Warned, ...]:
@@ -83,28 +105,31 @@ class ModelCall:
         history = tuple(self.run.history) if self.run.history.is_sendable else paired(self.run.history).messages
         messages = (system(self.agent.instructions), *history) if self.agent.instructions else history
         tools, tool_choice, output_format = self._offer()
+        model, agent = self.model, self.agent
+        rejects: Collection[str] = getattr(model, "rejects", ())
         request = ModelRequest(
             self.request_id,
             messages,
             tools,
             tool_choice,
             output_format=output_format,
-            max_output_tokens=self.agent.max_output_tokens,
-            temperature=self.agent.temperature,
+            max_output_tokens=None if "max_output_tokens" in rejects else agent.max_output_tokens,
+            temperature=None if "temperature" in rejects else agent.temperature,
             timeout_ms=limit_ms,
-            extra=self.agent.model_extra,
+            extra=agent.model_extra if model is self._own else {},
             attempt=self.effect.attempt,
         )
 
         # What a guardrail may still suppress or replace is shown to nobody before it has been asked.
         sink = Silence() if self.agent.guardrails.on_output else self.gear.sink
-        telling = Telling(sink, envelope.scope, envelope.run_id, self.effect.step, revision)
+        first = partial(self.gear.breakers.heard, model.name)
+        telling = Telling(sink, envelope.scope, envelope.run_id, self.effect.step, revision, first)
         try:
-            event = await self._replied(await ask(self.model, request, stop, limit_ms, telling))
+            event = await self._replied(await ask(self.gear, model, request, stop, self.limits, telling))
         except Ended:
             return None
         except ModelError as error:
-            return self._failed(error)
+            return self._failed(error, after_content=telling.has_told or error.after_content)
         if not telling.has_told:
             telling(event.message.text)
         return event
@@ -143,8 +168,30 @@ class ModelCall:
             reply = replace(reply, message=candidate(reply.message, output.name if self._asks_by_tool(output) else None))
         return ModelReplied(reply.message, reply.finish_reason, priced(self.gear, self.run, reply.model, reply.usage))
 
-    def _failed(self, error: ModelError) -> Event:
-        """A request that was refused as too long is shortened and sent once more, whatever the agent says about compaction."""
+    def _failed(self, error: ModelError, *, after_content: bool) -> Event:
+        """A request that was refused as too long is shortened and sent once more, whatever the agent says about compaction.
+
+        Any other call is repeated first, then made of the next candidate, if its failure is one that another may not have.
+        """
         if isinstance(error, ModelContextOverflowError) and self.run.envelope.checkpoint.overflow == "none":
             return ContextOverflowed(failure_record(error), error.billed)
-        return failed_call(self.gear, self.run, self.limits, self.request_id, error)
+        call = (self.gear, self.run, self.limits, self.request_id, error)
+        kind = transient_kind(error)
+        following_model = following(self.agent, self._own, self.run, self.model)
+        if kind is None or following_model is None or not moves_on(kind, after_content=after_content):
+            return failed_call(*call)
+        repeated = repeated_call(*call) if repeats_first(kind, asked_wait_ms(error)) else None
+        return repeated or self._failed_over(error, kind, following_model)
+
+    def kept_back(self, wait_ms: int) -> tuple[Event, ...]:
+        """The breaker of the model is open: nothing is sent and nothing was reserved."""
+        error, to = kept_back(self.model, wait_ms), following(self.agent, self._own, self.run, self.model)
+        if to is not None:
+            return (self._failed_over(error, "breaker-open", to),)
+        failed = failed_call(self.gear, self.run, self.limits, self.request_id, error)
+        return (*binding_event(self.agent, self.run, self.bindings), failed)
+
+    def _failed_over(self, error: ModelError, kind: TransientKind, to: Model) -> ModelFailedOver:
+        step, attempt = self.effect.step, self.effect.attempt
+        models, record, wait_ms = (id_of(self.model), id_of(to)), failure_record(error), asked_wait_ms(error)
+        return ModelFailedOver(step, attempt, *models, kind, record, error.billed, wait_ms)

@@ -7,6 +7,7 @@ from deuz_workers.core.events import Event, Finished, TurnAnswered
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.engine.answer import judge
+from deuz_workers.engine.candidates import selected
 from deuz_workers.engine.compacting import make_room
 from deuz_workers.engine.hooked import asked_before_call, checked_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.leg import Leg, LoopEnd
@@ -21,7 +22,7 @@ async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
     agent = leg.definition
     assert isinstance(agent, AgentDefinition)
     await leg.check_may_start()
-    await check_brakes(leg, model=agent.model.name)
+    await check_brakes(leg, model=selected(agent, agent.model, leg.run).name)
     plan, guards = StepPlan(), None
     if asked := asked_before_call(agent):
         guards = await leg.guards(agent, asked)
@@ -31,7 +32,7 @@ async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
             await leg.commit(checked.ending)
             return "ended"
     before = leg.carried
-    may_send, end = await make_room(leg, agent.model)
+    may_send, end = await make_room(leg, selected(agent, agent.model, leg.run))
     if not may_send:
         return end
     if guards is not None and agent.prepare_step is not None:
@@ -40,7 +41,7 @@ async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
         events, plan = await prepared_call(guards, leg.run, effect.step)
         leg.carry(*events)
         if plan.model is not None or plan.messages is not None:
-            may_send, end = await make_room(leg, plan.model or agent.model)
+            may_send, end = await make_room(leg, selected(agent, plan.model or agent.model, leg.run))
             if not may_send:
                 return end
     call = ModelCall(leg.gear, agent, leg.run, effect, leg.bindings, plan)

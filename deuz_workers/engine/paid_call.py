@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from deuz_workers.core.events import Event, Finished, ModelCallAbandoned, ModelCallFailed, ModelCallStarted, SummaryStarted
+from deuz_workers.core.events import (
+    Event,
+    Finished,
+    ModelCallAbandoned,
+    ModelCallFailed,
+    ModelCallStarted,
+    ModelFailedOver,
+    SummaryStarted,
+)
 from deuz_workers.core.limits import Limits
 from deuz_workers.engine.asking import budget_ending
 from deuz_workers.engine.committer import BudgetRefused, StepOver
@@ -26,6 +34,10 @@ class PaidCall(Protocol):
         """Events that have to be saved before the request leaves."""
         ...
 
+    def kept_back(self, wait_ms: int) -> tuple[Event, ...]:
+        """What happens instead where its model's breaker is open for `wait_ms` more."""
+        ...
+
     async def send(self, stop: Stop, revision: int, deadline_in_ms: int | None) -> Event | None:
         """Make the call; `revision` is that of the commit which allowed it, `deadline_in_ms` counts from the step's load.
 
@@ -35,9 +47,15 @@ class PaidCall(Protocol):
 
 
 async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
-    """Commit, send, carry what came of it. None: the leg goes on from what is carried. Raises `HeldBack`."""
+    """Commit, send, carry what came of it. None: the leg goes on from what is carried. Raises `HeldBack`.
+
+    Before that the model's breaker is asked: what it keeps back reserves nothing (FOV-010).
+    """
     try:
         leg.run.envelope.policy.check_model(call.model.name)
+        if wait_ms := await leg.gear.breakers.wait_ms(call.model.name):
+            leg.carry(*call.kept_back(wait_ms))
+            return None
         opening = call.opening()
         tokens = sum(event.call.tokens for event in opening if isinstance(event, ModelCallStarted | SummaryStarted))
         rates = await draw_for_model(leg, call.model.name, tokens)
@@ -54,7 +72,12 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
     if event is not None:
         if isinstance(event, ModelCallFailed) and _time_is_over(leg):
             event = replace(event, retry_in_ms=event.retry_in_ms or 1)  # the run ends by its time, not by this
+        elif isinstance(event, ModelFailedOver) and leg.ending_by_time(leg.run):
+            event = ModelCallFailed(event.error, event.billed, event.kind, 1)
         leg.carry(event)
+        if isinstance(event, ModelFailedOver) and leg.stop.is_draining:
+            await leg.commit()
+            return "drained"
         return None
     if leg.stop.is_lost:
         raise StepOver("the lease is gone")

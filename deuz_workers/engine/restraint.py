@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from deuz_workers.core.brake import Begins
 from deuz_workers.core.controls import Controls
 from deuz_workers.core.effects import PlannedCall
-from deuz_workers.core.events import Event, ModelCallFailed, ModelReplied
+from deuz_workers.core.events import Event, ModelCallFailed, ModelFailedOver, ModelReplied
 from deuz_workers.core.rate import Draw, RateName
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.tool_slots import NoSlot, ToolSlots
@@ -102,11 +102,12 @@ async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event
         return
     store = leg.gear.store
     with contextlib.suppress(StoreUnavailableError):
-        if isinstance(event, ModelCallFailed):
+        if isinstance(event, ModelCallFailed | ModelFailedOver):
             if event.billed == "no":
                 await store.give_rate(names, tokens)
-            if event.kind in ("rate-limit", "overload") and event.retry_in_ms:
-                await store.shut_rate(names, event.retry_in_ms)
+            wait_ms = event.asked_wait_ms if isinstance(event, ModelFailedOver) else event.retry_in_ms
+            if event.kind in ("rate-limit", "overload") and wait_ms:
+                await store.shut_rate(names, wait_ms)
         elif isinstance(event, ModelReplied) and event.usage is not None:
             await store.give_rate(names, tokens - event.usage.total_tokens)
 

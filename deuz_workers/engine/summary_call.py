@@ -14,7 +14,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run
 from deuz_workers.core.summary_request import summary_messages
-from deuz_workers.engine.asking import Ended, ask, binding_event, failed_call, limit_of_call_ms, limits_of, priced
+from deuz_workers.engine.asking import Ended, ask, binding_event, failed_call, kept_back, limit_of_call_ms, limits_of, priced
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.reply_check import check_reply, stored_reply
@@ -61,7 +61,8 @@ class SummaryCall:
         size_bytes, writes_cache = History(self.messages).size_bytes, getattr(self.model, "writes_cache", False)
         most = usage_bound(size_bytes, self.max_output_tokens, writes_cache=writes_cache)
         cost = self.gear.prices.cost_micros(self.model.name, most)
-        call = OpenCall(self.request_id, self.attempt, most.total_tokens, cost, purpose="summary")
+        name = None if self.model is self.agent.model else self.model.name
+        call = OpenCall(self.request_id, self.attempt, most.total_tokens, cost, purpose="summary", model=name)
         return (*binding_event(self.agent, self.run, self.bindings), SummaryStarted(call))
 
     async def send(self, stop: Stop, revision: int, deadline_in_ms: int | None) -> Event | None:
@@ -76,7 +77,7 @@ class SummaryCall:
             attempt=self.attempt,
         )
         try:
-            reply = stored_reply(check_reply(await ask(self.model, request, stop, limit_ms)))
+            reply = stored_reply(check_reply(await ask(self.gear, self.model, request, stop, self.limits, None)))
             text = reply.message.text.strip()
             if not text:
                 raise ModelResponseError("the model gave an empty summary of the older messages", code="empty_summary")
@@ -90,6 +91,10 @@ class SummaryCall:
         before_tokens, after_tokens = self.measure.tokens(history.size_bytes), self.measure.tokens(after.size_bytes)
         usage = priced(self.gear, self.run, reply.model, reply.usage)
         return HistorySummarized(compaction, usage, before_tokens, after_tokens)
+
+    def kept_back(self, wait_ms: int) -> tuple[Event, ...]:
+        """The breaker of the model is open: nothing is sent and nothing was reserved."""
+        return (*binding_event(self.agent, self.run, self.bindings), self._failed(kept_back(self.model, wait_ms)))
 
     def _failed(self, error: ModelError) -> ModelCallFailed:
         """The step fails as if its own call had (CMP-004)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deuz_workers.core.live import LivePart, parts_of
@@ -32,14 +33,18 @@ class Telling:
     step: int
     epoch: int
     """Revision of the commit that allowed the call."""
+    on_first: Callable[[], None]
+    """Called when the first fragment arrives."""
     has_told: bool = False
 
     def __call__(self, text: object) -> None:
         """A fragment. Never raises, since whatever it raised would be taken for the model's failure."""
         if not isinstance(text, str) or not text:
             return
-        self.has_told = True
+        is_first, self.has_told = not self.has_told, True
         try:
+            if is_first:
+                self.on_first()
             if self.sink.wants(self.scope, self.run_id):
                 self.sink.put(self.scope, self.run_id, LivePart("text", self.step, self.epoch, {"text": str.__str__(text)}))
         except Exception as error:  # noqa: BLE001 - see above

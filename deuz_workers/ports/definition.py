@@ -67,6 +67,8 @@ class AgentDefinition:
     """Says whether an answer is right; None: whatever has the right form is accepted."""
     compaction: CompactionPolicy | None = None
     """None: history is shortened only when a provider refuses it as too long."""
+    fallback_models: tuple[Model, ...] = ()
+    """Candidates of a call whose model fails before it answered, in this order; each has a name of its own."""
 
 
 @dataclass(frozen=True, slots=True)

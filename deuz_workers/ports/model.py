@@ -69,7 +69,9 @@ class Model(Protocol):
     """A model may say with an attribute `output_mode`, `json` or `tool`, how it is best asked for an `OutputFormat`: in the
     request, or by one forced tool (`tool_choice` `required`). Without one it is `json`. An attribute `context_window_tokens`
     says how long a request may be, for agents that compact their history; `writes_cache`, that the provider is asked to keep
-    requests in a cache that costs more to write to than sending does."""
+    requests in a cache that costs more to write to than sending does. `protocol` names the wire that it speaks, for records.
+    `rejects`, a collection of field names, says which of `temperature` and `max_output_tokens` it does not take; they are not
+    set for it then."""
 
     @property
     def name(self) -> str:

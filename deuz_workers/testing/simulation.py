@@ -247,6 +247,7 @@ class _Registry:
             name: replace(
                 agent,
                 model=_MortalModel(process, agent.model),
+                fallback_models=tuple(_MortalModel(process, model) for model in agent.fallback_models),
                 tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
                 verify=None if agent.verify is None else _mortal_verify(process, agent.verify),
             )

@@ -14,6 +14,7 @@ from deuz_workers.app.stream_events import (
     OutputDraft,
     OutputElement,
     PartEvent,
+    PhaseEvent,
     StreamEvent,
     TextDelta,
     WarningPart,
@@ -80,6 +81,15 @@ def test_what_a_dead_attempt_still_writes_is_not_shown() -> None:
     )
     events += made.take([text(4, "?"), begin(1)])
     assert shown(events) == "alive"
+
+
+def test_a_commit_that_ends_a_call_and_begins_the_next_shows_both() -> None:
+    """What the second one writes is discarded when it fails too, although both have one epoch."""
+    seen = view()
+    events = seen.take([begin(1), text(1, "He"), part("void", 2), begin(2, attempt=2), text(2, "Wo"), part("void", 3)])
+    assert [event for event in events if isinstance(event, Discard)] == [Discard(1), Discard(1)]
+    assert [event.call_attempt for event in events if isinstance(event, PhaseEvent)] == [1, 2]
+    assert shown([*events, *seen.take([begin(4, attempt=3), text(4, "Done")])]) == "Done"
 
 
 def test_a_call_that_failed_is_discarded_at_once_and_one_without_text_is_not() -> None:

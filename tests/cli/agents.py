@@ -7,7 +7,20 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from deuz_workers import Agent, Approval, Deuz, MockModel, ModelRequestError, Swarm, Task, client_tool, reducer, tool
+from deuz_workers import (
+    Agent,
+    Approval,
+    Deuz,
+    Limits,
+    MockModel,
+    ModelRequestError,
+    ModelUnavailableError,
+    Swarm,
+    Task,
+    client_tool,
+    reducer,
+    tool,
+)
 from deuz_workers.testing.script import call, calls
 
 
@@ -53,6 +66,12 @@ app = Deuz(
         Agent("payer", model=MockModel([calls(call("pay", to="zoe", amount=5)), "done"]), tools=[pay]),
         Agent("asker", model=MockModel([calls(call("ask", what="name")), "done"]), tools=[ask]),
         Agent("sleeper", model=MockModel([calls(call("nap")), "done"]), tools=[nap]),
+        Agent(
+            "moved",
+            model=MockModel([ModelUnavailableError("away", status=503)], model="large"),
+            fallback_models=[MockModel(["hello"], model="small")],
+            limits=Limits(max_retries=0),
+        ),
         Agent("refused", model=MockModel([ModelRequestError("the request is wrong")])),
     ],
     reducers=[joined, broken],

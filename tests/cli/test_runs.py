@@ -40,6 +40,19 @@ def test_a_run_is_listed_shown_and_watched(deuz: Deuz) -> None:
     assert "run.completed" in deuz("runs", "watch", "r1").out
 
 
+def test_a_run_that_failed_over_says_who_answered(deuz: Deuz) -> None:
+    """And which model was given up, for what; programs get the record. Without a fail-over it is the agent's own."""
+    deuz("run", "moved", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    said = deuz("runs", "show", "r1").out
+    assert "mock:small" in next(line for line in said.splitlines() if "answered by" in line)
+    assert "turn 1: mock:large to mock:small (server-error: away)" in said
+    shown = deuz("runs", "show", "r1", "--json").document
+    assert (shown["answered_by"], shown["models"]["selected"]["model"]) == ("mock:small", "small")
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r2")
+    shown = deuz("runs", "show", "r2", "--json").document
+    assert (shown["answered_by"], shown["models"]) == ("mock:scripted", None)
+
+
 def test_a_run_id_stays_on_one_line(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pipe at 80 columns, however long the id is, so that it can be copied and searched for."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -12,6 +12,7 @@ import pytest
 from deuz_workers.core.change import Head
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall, decode_envelope, encode_body
+from deuz_workers.core.failover import FailOver, ModelId, Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import user
 from deuz_workers.core.policy import ExecutionPolicy
@@ -32,7 +33,7 @@ WHOLE = AgentRunEnvelope(
         step=3,
         attempts=2,
         retries=1,
-        open_call=OpenCall("q", 2, 100, 7, input_tokens=90, purpose="summary"),
+        open_call=OpenCall("q", 2, 100, 7, input_tokens=90, purpose="summary", model="mock:b"),
         approval_request_counts={"c": 1},
         output_attempts=1,
         input_checked=True,
@@ -60,6 +61,19 @@ WHOLE = AgentRunEnvelope(
     finalizes=True,
     verifies=True,
     warnings=(("tool", "not as it was meant"),),
+    models=Models(
+        (
+            FailOver(
+                2,
+                1,
+                "loop",
+                ModelId("mock", "scripted"),
+                ModelId("mock", "b", "wire"),
+                "overload",
+                {"name": "ModelUnavailableError", "code": "model_unavailable"},
+            ),
+        )
+    ),
     cancelled=True,
     retry={"name": "ModelTimeoutError", "code": "model_timeout", "kind": "timeout"},
     reason="aborted",

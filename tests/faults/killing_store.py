@@ -12,20 +12,23 @@ from typing import Any, cast
 from deuz_workers.core.change import Change, Outcome
 from deuz_workers.ports.store import RunStore
 
-KINDS = ("admitted", "reply", "receipts", "outcome", "answered", "suspended", "resumed", "asked", "ended")
-"""Of commits: a model call is admitted; its reply is saved without calls; receipts of calls that begin, with the reply or after
-the answers of people; an outcome beside calls that still run; the turn is answered; the run is suspended; its answers are taken
-in; the reply that ends the loop is saved and the final answer asked for; the run has ended."""
+KINDS = ("moved on", "admitted", "reply", "receipts", "outcome", "answered", "suspended", "resumed", "asked", "ended")
+"""Of commits: a call of the next candidate is admitted, and the last one has failed; any other model call is; its reply is
+saved without calls; receipts of calls that begin, with the reply or after the answers of people; an outcome beside calls that
+still run; the turn is answered; the run is suspended; its answers are taken in; the reply that ends the loop is saved and the
+final answer asked for; the run has ended."""
 POINTS = tuple(f"{when} {kind}" for kind in KINDS for when in ("before", "after"))
 
 
 def kind_of(change: Change) -> str:
     """By what the commit writes; the first that fits."""
-    types = {json.loads(body)["type"] for body in change.journal}
+    records = [json.loads(body) for body in change.journal]
+    types = {record["type"] for record in records}
     for kind, found in (
         ("ended", change.status in ("completed", "stopped", "failed")),
         ("suspended", bool(change.items)),
         ("resumed", "run.resumed" in types),
+        ("moved on", any("next_model" in record for record in records)),
         ("admitted", "model.called" in types),
         ("receipts", "tool.started" in types),
         ("answered", "turn.answered" in types),

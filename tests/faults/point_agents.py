@@ -1,4 +1,4 @@
-"""The reference run of the fault points: tools side by side, an approval, a client's call, a typed answer."""
+"""The reference run of the fault points: tools side by side, an approval, a client's call, a typed answer, two models."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from deuz_workers import Settings, client_tool
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.connections import store_of
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.errors import ModelUnavailableError
+from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.tool import ToolContext
 from deuz_workers.providers.mock import MockModel
-from deuz_workers.providers.script import call, calls
+from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.tools.decorator import tool
 from tests.faults.killing_store import KillingStore
 from tests.workers.agents import TRACES, trace
@@ -58,9 +60,22 @@ SCRIPT = (
 )
 
 
+def away_from_turn_2(request: ModelRequest) -> Entry:
+    """Asks to be left alone for so long that the next candidate is called."""
+    _, step, attempt = request.request_id.split(":")
+    trace("first", f"{request.request_id.partition(':')[0]} {step} {attempt}")
+    return SCRIPT[0] if step == "1" else ModelUnavailableError("away", status=503, retry_after_ms=60_000)
+
+
 def application(settings: Settings | None = None) -> Deuz:
     """For a worker whose environment names a point, over a store that kills it there."""
-    agent = Agent("reference", model=MockModel(SCRIPT), tools=[send, put, pay, ask], output_type=Answer)
+    agent = Agent(
+        "reference",
+        model=MockModel.function(away_from_turn_2, model="first"),
+        fallback_models=[MockModel(SCRIPT, model="second")],
+        tools=[send, put, pay, ask],
+        output_type=Answer,
+    )
     point = os.environ.get(POINT)
     if not point:
         return Deuz([agent], settings=settings)

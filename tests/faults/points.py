@@ -4,7 +4,8 @@
 delivered again by the broker and the sweep, and ends with 0 if every promise was kept:
 
 * the worker died at its point, and the run completes with the answer of a run without faults;
-* an effect that must not happen twice did not, unless a person allowed it for an effect that nobody knew of.
+* an effect that must not happen twice did not, unless a person allowed it for an effect that nobody knew of;
+* a model that failed over was not called again.
 """
 
 from __future__ import annotations
@@ -105,6 +106,22 @@ def _judge(pool: Pool, handle: Handle, result: AgentResult[Any], passage: Passag
             passage.broken.append(f"{name} happened {mine.total()} times, {passage.allowed[name]} allowed again")
     if not any(line.startswith(f"{handle.run_id} ") for line in pool.lines("put")):
         passage.broken.append("put never happened")
+    _judge_models(pool, handle, passage)
+
+
+def _judge_models(pool: Pool, handle: Handle, passage: Passage) -> None:
+    """The model that went away was called before the run recorded it, and never after; the record says it once."""
+    envelope = handle.envelope()
+    failovers = list(envelope.models.failovers) if envelope.models is not None else []
+    if [(each.failed.name, each.next.name, each.step) for each in failovers] != [("mock:first", "mock:second", 2)]:
+        passage.broken.append(f"failed over by {failovers}")
+        return
+    rid = envelope.rid.hex
+    called = [(int(step), int(attempt)) for own, step, attempt in map(str.split, pool.lines("first")) if own == rid]
+    if len(set(called)) != len(called):
+        passage.broken.append(f"the first model got one attempt twice: {called}")
+    if max(called) > (2, failovers[0].attempt):
+        passage.broken.append(f"the first model was called in {max(called)}, after it had failed over")
 
 
 def pass_all(pool: Pool, points: Collection[str]) -> list[Passage]:

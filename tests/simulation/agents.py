@@ -10,7 +10,7 @@ from functools import partial
 
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
-from deuz_workers.errors import ModelUnavailableError
+from deuz_workers.errors import ModelError, ModelRateLimitedError, ModelTimeoutError, ModelUnavailableError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import Block, GuardContext, Guardrails, Rewrite, StepInfo, StepPlan
 from deuz_workers.ports.model import ModelRequest
@@ -74,17 +74,19 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         script = [attempts(*[ModelUnavailableError("away")] * draw.randint(1, 5), entry) for entry in script]
     elif draw.random() < 0.3:
         script = [attempts(ModelUnavailableError("busy"), entry) if draw.random() < 0.6 else entry for entry in script]
+    names = ["first", *(f"other{number}" for number in range(1, draw.choice((1, 1, 1, 2, 3))))]
+    models = _models(draw, names, tuple(script), len(made))
     used = sorted({each.name for turn in made for each in turn.calls if each.name in TOOLS})
     return AgentDefinition(
         name,
-        MockModel.function(partial(_scripted, tuple(script))),
+        models[0],
         instructions="work",
         tools={tool: TOOLS[tool] for tool in used},
         limits=Limits(
             max_output_attempts=draw.randint(1, 3),
             max_verify_attempts=VERIFICATIONS,
             tool_concurrency=draw.choice((1, 2, 5)),
-            max_retries=draw.randint(0, 1) if fails else 4,
+            max_retries=draw.randint(0, 1) if fails else draw.choice((1, 4)) if models[1:] else 4,
             max_reruns=draw.choice((0, 0, 2)) if fails else 0,
         ),
         verify=_verify if verified else None,
@@ -92,13 +94,40 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         guardrails=_guardrails(draw) if name.startswith(GUARDED) else Guardrails(),
         prepare_step=draw.choice((None, None, _forget, _offer_less)),
         stop_when={"enough": _enough} if draw.random() < 0.15 else {},
+        fallback_models=tuple(models[1:]),
     )
+
+
+def _models(draw: random.Random, names: Sequence[str], script: Sequence[Entry], turns: int) -> list[MockModel]:
+    """All but the last go away in some turn, for good; whoever answers says the same."""
+    made: list[MockModel] = []
+    for name in names[:-1]:
+        gone = partial(_gone, script, draw.randint(1, turns + 1), draw.choice(GONE))
+        made.append(MockModel.function(gone, model=name))
+    return [*made, MockModel.function(partial(_scripted, script), model=names[-1])]
+
+
+GONE = (
+    ModelUnavailableError("away", status=503),
+    ModelUnavailableError("overloaded", status=529),
+    ModelTimeoutError("silent"),
+    ModelRateLimitedError("slow down"),
+    ModelRateLimitedError("slow down", retry_after_ms=60_000),
+)
+"""The last asks for a longer wait than anybody waits who has another model."""
+
+
+def _gone(script: Sequence[Entry], since: int, error: ModelError, request: ModelRequest) -> Entry:
+    return error if _step(request) >= since else _scripted(script, request)
+
+
+def _step(request: ModelRequest) -> int:
+    return int(request.request_id.split(":")[1])
 
 
 def _scripted(script: Sequence[Entry], request: ModelRequest) -> Entry:
     """By the number of the turn, which a history that was cut down does not change."""
-    step = int(request.request_id.split(":")[1])
-    return script[min(step, len(script)) - 1]
+    return script[min(_step(request), len(script)) - 1]
 
 
 def _turn(draw: random.Random, soon: bool) -> ScriptedReply:

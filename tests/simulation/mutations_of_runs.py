@@ -11,6 +11,8 @@ INTAKE = "engine/intake.py"
 VERIFICATION = "engine/verification.py"
 TAKEN = "engine/taken_answers.py"
 MODEL_CALL = "engine/model_call.py"
+CANDIDATES = "engine/candidates.py"
+FAILOVER = "core/failover.py"
 HOOKED = "engine/hooked.py"
 DECIDE = "core/decide.py"
 EVOLVE = "core/evolve.py"
@@ -21,6 +23,32 @@ SETTLING = "app/settling.py"
 INPUTS_SQL = "store/sql/sqlite/inputs.sql"
 
 MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
+    mutant(
+        "a model that failed over is called again",
+        CANDIDATES,
+        "    return candidates[chosen([model.name for model in candidates], run.envelope.models.failed)]\n",
+        "    return own if run.envelope.checkpoint.attempts == 0 else candidates[-1]\n",
+    ),
+    mutant(
+        "a call that failed over leaves what it had set aside",
+        OPEN_CALL,
+        '    close_call(draft, "released" if event.billed == "no" else "unknown")\n    phase',
+        "    draft.move(open_call=None)\n    phase",
+    ),
+    mutant(
+        "a fail-over is remembered without those before it",
+        OPEN_CALL,
+        "Models((*(() if before is None else before.failovers), failed_over))",
+        "Models((failed_over,))",
+        "tests/app/test_failover.py",
+    ),
+    mutant(
+        "a call whose answer had begun fails over",
+        FAILOVER,
+        "    return kind is not None and not after_content\n",
+        "    return kind is not None\n",
+        "tests/app/test_failover.py",
+    ),
     mutant(
         "receipts are not consulted",
         DECIDE,

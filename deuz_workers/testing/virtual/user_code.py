@@ -30,6 +30,7 @@ class MortalRegistry:
             name: replace(
                 agent,
                 model=_MortalModel(process, agent.model),
+                fallback_models=tuple(_MortalModel(process, model) for model in agent.fallback_models),
                 tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
                 deps=process,
             )
@@ -61,7 +62,7 @@ class _MortalModel:
     async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
         process = self._process
         await process.point("before model")
-        process.world.asked(process, request)
+        process.world.asked(process, request, self.name)
         await process.world.work("model")
         reply = await self._inner.call(request, on_text)
         await process.point("after model")

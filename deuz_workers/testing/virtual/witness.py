@@ -63,8 +63,8 @@ class Witness:
     _allowed: Counter[tuple[UUID, str]] = field(default_factory=lambda: Counter[tuple[UUID, str]]())
     """Repeats that somebody allowed, by run and call id."""
     _begun: set[tuple[Call, int]] = field(default_factory=lambda: set[tuple[Call, int]]())
-    _admitted: set[str] = field(default_factory=lambda: set[str]())
-    """Model requests whose start was saved."""
+    _admitted: dict[str, str] = field(default_factory=lambda: dict[str, str]())
+    """Model requests whose start was saved, and for which model."""
 
     def saw(self, operation: str, params: Mapping[str, object], rows: Sequence[Mapping[str, Any]]) -> None:
         """An operation was carried out, and `rows` were its answer."""
@@ -78,10 +78,13 @@ class Witness:
             for call_id in json.loads(str(params["body"])).get("tool_call_ids", ()):
                 self._allowed[rows[0]["rid"], call_id] += 1
 
-    def may_ask(self, request: ModelRequest) -> None:
-        """A request leaves: its start was saved, and every provider takes it."""
-        if request.request_id not in self._admitted:
+    def may_ask(self, request: ModelRequest, model: str) -> None:
+        """A request leaves: its start was saved, for this model, and every provider takes it."""
+        admitted = self._admitted.get(request.request_id)
+        if admitted is None:
             self.complain(f"request {request.request_id} leaves and its start was not saved")
+        elif admitted != model:
+            self.complain(f"request {request.request_id} leaves to {model} and was admitted for {admitted}")
         for problem in conversation_problems(request.messages, is_request=True):
             self.complain(f"request {request.request_id}: {problem}")
 
@@ -114,12 +117,21 @@ class Witness:
             self.suspended.discard(str(name))
         if params["status"] in FINAL:
             self.final[rid] = (params["status"], revision)
-        open_call = json.loads(params["body"]).get("checkpoint", {}).get("open_call")
-        if open_call is not None:
-            self._admitted.add(open_call["request_id"])
+        self._called(name, json.loads(params["body"]))
         columns = ("receipt_step", "receipt_call", "receipt_stage", "receipt_body")
         for step, call_id, stage, body in zip(*(params[column] for column in columns), strict=True):
             self._receipt((rid, step, call_id), stage, json.loads(body))
+
+    def _called(self, name: object, body: Mapping[str, Any]) -> None:
+        """The call that the record has open is one of a model that the run has not given up."""
+        open_call = body.get("checkpoint", {}).get("open_call")
+        if open_call is None:
+            return
+        model = open_call.get("model") or body["binding"]["model"]
+        self._admitted[open_call["request_id"]] = model
+        for each in body.get("models", {}).get("failovers", ()):
+            if f"{each['failed']['provider']}:{each['failed']['model']}" == model:
+                self.complain(f"{name} calls {model} in {open_call['request_id']}, which failed over in turn {each['step']}")
 
     def _receipt(self, call: Call, stage: str, record: Mapping[str, object]) -> None:
         before, name = self._stages.get(call), f"{self.names.get(call[0])}/{call[1]}/{call[2]}"

@@ -173,12 +173,12 @@ class World:
 
     # -- what is looked at ---------------------------------------------------------------------------------------------
 
-    def asked(self, process: VirtualProcess, request: ModelRequest) -> None:
+    def asked(self, process: VirtualProcess, request: ModelRequest, model: str) -> None:
         """A request leaves for the model; each was admitted by a commit of its own."""
         self.requests[request.request_id] += 1
         if self.requests[request.request_id] > 1:
             self.complain(f"{process.name} sends request {request.request_id} again")
-        self.witness.may_ask(request)
+        self.witness.may_ask(request, model)
 
     def begins(self, context: ToolContext, value: object, *, amount: int, idempotent: bool) -> object:
         """An effect begins outside, and has happened; returns `value`. `amount`: what the tool was called with."""
