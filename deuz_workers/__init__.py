@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     )
     from deuz_workers.app.swarm import Swarm, Task
     from deuz_workers.app.swarm_result import SwarmResult
+    from deuz_workers.app.ui_state import AgentState, agent_state_from_parts
     from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.limits import Limits
@@ -146,6 +147,7 @@ __all__ = [
     "Agent",
     "AgentResult",
     "AgentRunLeaseError",
+    "AgentState",
     "AgentStream",
     "Amount",
     "AnswerConflictError",
@@ -255,6 +257,7 @@ __all__ = [
     "Verified",
     "VerifyContext",
     "WarningPart",
+    "agent_state_from_parts",
     "client_tool",
     "cost_above",
     "inspect_run",
@@ -304,6 +307,7 @@ _HOMES = {
     ),
     "app.swarm": ("Swarm", "Task"),
     "app.swarm_result": ("SwarmResult",),
+    "app.ui_state": ("AgentState", "agent_state_from_parts"),
     "core.accounting": ("Accounting", "Amount"),
     "core.approval": ("Approval",),
     "core.limits": ("Limits",),

@@ -71,6 +71,18 @@ class Access:
         signing = await self.signing() if loaded.items else None
         return result_of(loaded, self.output_type(loaded.head.agent), signing, await accounting(self.store, loaded))
 
+    async def reported(self, scope: str, run_id: str) -> tuple[Head, AgentResult[Any] | None]:
+        """The head, and what the run has to report, of one moment; None where it has nothing yet. The output is plain data.
+
+        Raises `RunNotFoundError`.
+        """
+        loaded = await self.store.load(scope, run_id)
+        if loaded is None:
+            raise not_found(scope, run_id)
+        if not loaded.head.has_report or loaded.head.kind == "swarm":
+            return loaded.head, None
+        return loaded.head, result_of(loaded, None, await self.signing() if loaded.items else None)
+
     async def ring(self, bells: Iterable[Bell | None]) -> None:
         """Make workers look, as far as they can be reached and have room; the sweep finds the rest.
 

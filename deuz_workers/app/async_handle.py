@@ -105,7 +105,7 @@ class AsyncHandle(AsyncRun):
         """
         try:
             async with asyncio.timeout(timeout):
-                await self._wait_for_report()
+                await self.wait_for_report()
         except TimeoutError:
             raise self._too_late(timeout) from None
         return await self._access.result(self.scope, self.run_id)
@@ -214,7 +214,8 @@ class AsyncHandle(AsyncRun):
     def _door(self) -> Door:
         return Door(self._access, self.scope, self.run_id)
 
-    async def _wait_for_report(self) -> None:
+    async def wait_for_report(self) -> None:
+        """Return when `result` has something to give. Raises `RunNotFoundError`."""
         pauses = Pauses(self._access.clock)
         while not (await self._access.head(self.scope, self.run_id)).has_report:
             await pauses.wait()

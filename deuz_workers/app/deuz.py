@@ -86,10 +86,14 @@ class Deuz:
     @cached_property
     def aio(self) -> AsyncClient:
         """The same functions for code on an event loop."""
-        access = Access(
+        return AsyncClient(self, self.access)
+
+    @cached_property
+    def access(self) -> Access:
+        """What clients and the gateway work with."""
+        return Access(
             self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.live.source, self.ids
         )
-        return AsyncClient(self, access)
 
     @cached_property
     def operator(self) -> Operator:

@@ -93,6 +93,12 @@ class Settings(BaseSettings):
     enqueue_max_age_s: int = Field(86_400, ge=1)
     """Older signatures are refused; shorter than ended runs are kept, whose rows are what makes a message that comes again
     harmless."""
+    gateway_secret: SecretStr | None = Field(None, min_length=32)
+    """Signs tickets for streams, the same in all processes of a gateway. None: a ticket is good in the process that made it."""
+    gateway_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Sites whose pages may use the gateway from a browser; in the environment with commas between. Empty: none but its own."""
+    gateway_max_body_bytes: int = Field(1_000_000, ge=1_000)
+    """Longest request body that the gateway reads."""
     remote_control: Literal["inspect", "off"] = "inspect"
     events: bool = True
     """Celery events, which Flower shows."""
@@ -119,7 +125,7 @@ class Settings(BaseSettings):
             return init_settings, env_settings
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=read_file(path))
 
-    @field_validator("queues", mode="before")
+    @field_validator("queues", "gateway_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value

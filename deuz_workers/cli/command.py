@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deuz_workers.cli import brake, db, demo, doctor, keys, runs, swarm, worker
+from deuz_workers.cli import brake, db, demo, doctor, keys, runs, serve, swarm, token, worker
 from deuz_workers.cli import run as start
 from deuz_workers.cli.exits import MEANINGS, Exit, exit_of
 from deuz_workers.cli.output import report_error
@@ -35,6 +35,8 @@ app.add_typer(brake.app, name="brake", no_args_is_help=True)
 app.add_typer(keys.app, name="keys")
 app.add_typer(keys.rates, name="rates")
 app.add_typer(db.app, name="db")
+app.add_typer(token.app, name="token")
+app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 
 

@@ -40,8 +40,8 @@ MEANINGS: Final = {
     Exit.USAGE: "wrong usage or configuration; nothing was written",
     Exit.WAITING: "the run waits for an answer, is parked, or goes on after --timeout",
     Exit.UNREACHABLE: "a server (database, Redis, broker) cannot be reached or started",
-    Exit.INTERRUPTED: "ended by Ctrl-C, but for workers; runs go on",
-    Exit.TERMINATED: "ended by SIGTERM, but for workers; runs go on",
+    Exit.INTERRUPTED: "ended by Ctrl-C, but for workers and the gateway; runs go on",
+    Exit.TERMINATED: "ended by SIGTERM, but for workers and the gateway; runs go on",
 }
 
 _UNREACHABLE = (StoreUnavailableError, LeaseStoreUnavailableError, ServerUnavailableError)

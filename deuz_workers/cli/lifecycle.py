@@ -33,7 +33,7 @@ def prune(
     json: JsonOption = False,
 ) -> None:
     """Delete runs that ended long ago, with all that is stored of them. What is suspended, parked or alive stays."""
-    age, output = _age(older_than), Output(json)
+    age, output = age_of(older_than), Output(json)
     chosen = tuple(cast("list[RunStatus]", status or ["completed", "stopped", "failed"]))
     if not yes:
         if json:
@@ -109,9 +109,9 @@ def import_(
     output.show(f"stored [bold]{escape(handle.run_id)}[/] in scope {escape(handle.scope)}")
 
 
-def _age(text: str) -> timedelta:
+def age_of(text: str, option: str = "--older-than") -> timedelta:
     """Raises `ConfigurationError` for what is no age."""
     found = _AGE.fullmatch(text)
     if found is None:
-        raise ConfigurationError(f"--older-than takes a number and a unit, such as 90s, 30m, 12h, 30d or 8w, not {text!r}")
+        raise ConfigurationError(f"{option} takes a number and a unit, such as 90s, 30m, 12h, 30d or 8w, not {text!r}")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -113,6 +113,27 @@ cost_by_tag
 now
     -> ``now_ms``
 
+The gateway
+-----------
+append_frames
+    ``scope stream_id after body`` (list) -> ``seq`` of each; no rows, and nothing is written, where the newest is another than
+    ``after``. Of two that come at once the second may raise :class:`Clash`
+read_frames
+    ``scope stream_id after limit`` -> ``seq body``, in order
+last_frame
+    ``scope stream_id`` -> ``seq body``, of the newest
+delete_frames
+    ``scope stream_id`` -> nothing that is looked at
+add_access_token
+    ``token_id principal scopes`` (list) ``digest expires_in_ms?`` -> ``token_id``; no row where that is there
+find_access_token
+    ``digest`` -> ``token_id principal scopes created_at_ms expires_at_ms? revoked_at_ms?`` of one that is good now; ``scopes``
+    is a list, or its JSON
+access_tokens
+    -> the same of all, oldest first
+revoke_access_token
+    ``token_id`` -> ``token_id``; no row where there is none
+
 Concurrency keys
 ----------------
 take_slot

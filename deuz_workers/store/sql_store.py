@@ -57,6 +57,7 @@ from deuz_workers.store.rows import (
     snapshot_of,
 )
 from deuz_workers.store.sql_controls import READS, SqlControls
+from deuz_workers.store.sql_gateway import SqlGateway
 
 PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
@@ -65,17 +66,21 @@ _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
 _READS = READS | frozenset(
     (
         "balance",
+        "access_tokens",
         "bells",
         "cost_by_tag",
+        "find_access_token",
         "find_run",
         "head",
         "item_answer",
         "journal",
         "keys_needing_attention",
+        "last_frame",
         "list_runs",
         "load",
         "now",
         "open_items",
+        "read_frames",
         "slot_counters",
         "swarm_counters",
         "swarm_snapshot",
@@ -87,7 +92,7 @@ _READS = READS | frozenset(
 )
 
 
-class SqlStore(SqlControls, RunStore):
+class SqlStore(SqlControls, SqlGateway, RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(

@@ -9,6 +9,7 @@ from typing import Any
 
 from deuz_workers.store import (
     sqlite_controls,
+    sqlite_gateway,
     sqlite_ledger,
     sqlite_lifecycle,
     sqlite_notes,
@@ -90,6 +91,10 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "brake_acts",
             "list_rates",
             "list_keys",
+            "read_frames",
+            "last_frame",
+            "access_tokens",
+            sqlite_gateway.find_access_token,
         ),
         **_reads(sqlite_controls.controls),
         **_writes(sqlite_controls.set_brake, sqlite_controls.lift_brake, sqlite_controls.set_rate),
@@ -102,6 +107,8 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_swarms.fill_slots, sqlite_swarms.settle_swarm),
         **_writes(sqlite_slots.take_slot, sqlite_slots.fill_key, sqlite_slots.set_slots),
         **_writes(sqlite_runs.create),
+        **_writes(sqlite_gateway.append_frames, "delete_frames"),
+        **_writes(sqlite_gateway.add_access_token, sqlite_gateway.revoke_access_token),
         **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.insert_run, touches_many=True),
         **_writes(sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, touches_many=True),
         "commit_plain": Operation(commit, "begin immediate"),

@@ -42,7 +42,12 @@ def test_the_sample_file_lists_every_setting_with_its_default(monkeypatch: pytes
     sample = ROOT / "config/deuz.toml"
     monkeypatch.setenv("DEUZ_CONFIG", str(sample))
     assert Settings().model_dump() == plain.model_dump()
-    assert set(Settings.model_fields) - set(tomllib.loads(sample.read_text())) == {"secret", "approval_secret", "producer_keys"}
+    assert set(Settings.model_fields) - set(tomllib.loads(sample.read_text())) == {
+        "secret",
+        "approval_secret",
+        "gateway_secret",
+        "producer_keys",
+    }
 
 
 @pytest.mark.parametrize(

@@ -322,3 +322,25 @@ create table rate (                                        -- how much may begin
     constraint rate_is_a_limit check (calls_per_minute > 0 or tokens_per_minute > 0 or at_a_time > 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
+
+-- What readers of a run's stream were shown, and who may use the gateway.
+
+create table ui_frame (
+    scope       text        not null,
+    stream_id   text        not null,                      -- the run's rid, or a name that its owner deletes
+    seq         bigint      not null,                      -- dense from 1; a second writer of a number violates the key
+    body        text        not null,                      -- JSON, as it is sent
+    primary key (scope, stream_id, seq)
+);
+
+create table access_token (
+    token_id    text        not null,
+    principal   text        not null,
+    scopes      text[]      not null,                      -- '*': all
+    digest      text        not null,                      -- SHA-256; the token itself is nowhere
+    created_at  timestamptz not null,
+    expires_at  timestamptz,
+    revoked_at  timestamptz,
+    primary key (token_id),
+    constraint digests_differ unique (digest)
+);

@@ -1,0 +1,1 @@
+"""Runs over HTTP: a gateway behind real sockets."""
