@@ -42,6 +42,7 @@ from deuz_workers.errors import (
     ModelBreakerOpenError,
     ModelContextOverflowError,
     ModelError,
+    ModelNotFoundError,
     ModelRateLimitedError,
     ModelRequestError,
     ModelResponseError,
@@ -116,7 +117,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.limits import Limits
-    from deuz_workers.core.messages import ImagePart, Message, TextPart
+    from deuz_workers.core.messages import FilePart, ImagePart, Message, TextPart
     from deuz_workers.core.policy import ExecutionPolicy
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
@@ -135,7 +136,7 @@ if TYPE_CHECKING:
     )
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
-    from deuz_workers.providers.chat_completions import ChatCompletionsModel
+    from deuz_workers.providers.chat.model import ChatCompletionsModel
     from deuz_workers.providers.mock import MockModel
     from deuz_workers.providers.prices import Price
     from deuz_workers.tools.client import client_tool
@@ -169,6 +170,7 @@ __all__ = [
     "EnqueueRefusedError",
     "ExecutionPolicy",
     "ExecutionPolicyError",
+    "FilePart",
     "ForkRefusedError",
     "GuardContext",
     "GuardrailPart",
@@ -190,6 +192,7 @@ __all__ = [
     "ModelBreakerOpenError",
     "ModelContextOverflowError",
     "ModelError",
+    "ModelNotFoundError",
     "ModelRateLimitedError",
     "ModelRequestError",
     "ModelResponseError",
@@ -311,7 +314,7 @@ _HOMES = {
     "core.accounting": ("Accounting", "Amount"),
     "core.approval": ("Approval",),
     "core.limits": ("Limits",),
-    "core.messages": ("ImagePart", "Message", "TextPart"),
+    "core.messages": ("FilePart", "ImagePart", "Message", "TextPart"),
     "core.policy": ("ExecutionPolicy",),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
@@ -330,7 +333,7 @@ _HOMES = {
     ),
     "ports.tool": ("ToolContext",),
     "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
-    "providers.chat_completions": ("ChatCompletionsModel",),
+    "providers.chat.model": ("ChatCompletionsModel",),
     "providers.mock": ("MockModel",),
     "providers.prices": ("Price",),
     "tools.client": ("client_tool",),

@@ -34,6 +34,7 @@
     │   ├── ModelRateLimitedError     (retry later)
     │   ├── ModelAuthenticationError
     │   ├── ModelRequestError         the request is wrong: 400, 404, 413, 422
+    │   │   ├── ModelNotFoundError       the provider does not serve that model
     │   └── ModelResponseError        (retry later) the reply does not follow the protocol
     ├── ToolError                     what a tool raises to tell the model that the call failed
     │   ├── ToolArgumentsError        the model's arguments are no JSON or miss the schema
@@ -325,6 +326,12 @@ class ModelRequestError(ModelError):
 
     code = "model_request"
     billed = "no"
+
+
+class ModelNotFoundError(ModelRequestError):
+    """The model provider does not serve this model; check its name and the base URL."""
+
+    code = "model_not_found"
 
 
 class ModelContextOverflowError(ModelRequestError):

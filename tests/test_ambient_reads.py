@@ -23,7 +23,7 @@ AMBIENT = {
 
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "engine/system_clock.py": ({"time", "secrets"}, "the one implementation of Clock and Ids"),
-    "providers/chat_completions.py": ({"random"}, "the default of the argument that injects the jitter of retries"),
+    "providers/wire_model.py": ({"random"}, "the default of the argument that injects the jitter of retries"),
     "providers/http.py": ({"time"}, "Retry-After may be a date, which only wall time can be compared with; never stored"),
     "leases/script.py": ({"secrets"}, "a nonce tells a script that was sent twice from two claims; nothing is ordered by it"),
     "leases/sqlite.py": ({"secrets"}, "the same nonce"),

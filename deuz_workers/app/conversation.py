@@ -7,6 +7,7 @@ from typing import cast
 
 from deuz_workers.core.message_check import check_message
 from deuz_workers.core.messages import (
+    FilePart,
     ImagePart,
     Message,
     Part,
@@ -23,7 +24,7 @@ Content = str | Iterable[Part]
 GivenMessage = Message | Mapping[str, object]
 """A message, or `{"role": ..., "content": text or list of parts}` with parts as `{"type": "text", "text": ...}`."""
 
-_PARTS = (TextPart, ImagePart, ReasoningPart, ToolUsePart, ToolResultPart)
+_PARTS = (TextPart, ImagePart, FilePart, ReasoningPart, ToolUsePart, ToolResultPart)
 
 
 def first_messages(prompt: Content | None, messages: Iterable[GivenMessage] | None) -> tuple[Message, ...]:

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 from deuz_workers.core.estimate import text_bytes
-from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
+from deuz_workers.core.messages import FilePart, ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
 IMAGE_BYTES = 4_500
 """An image counts like this much text; some 1,500 tokens, what OpenAI charges for a large one in high detail."""
+FILE_BYTES = 9_000
+"""A file counts like this much text, or like its bytes where they are more: some 3,000 tokens, two pages of a PDF as vendors
+read them, text and picture. What one behind a URL or an id costs is not known before the reply."""
 
 
 class History(Sequence[Message]):
@@ -129,4 +132,6 @@ def message_bytes(message: Message) -> int:
                 total += len(part.name) + text_bytes(part.raw_arguments or repr(part.arguments)) + 48
             case ImagePart():
                 total += IMAGE_BYTES
+            case FilePart(_, data):
+                total += max(FILE_BYTES, len(data or b""))
     return total

@@ -13,6 +13,7 @@ from typing import Any, cast
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.lowering import type_name
 from deuz_workers.core.messages import (
+    FilePart,
     ImagePart,
     Message,
     ReasoningPart,
@@ -29,6 +30,13 @@ ROLES = ("system", "user", "assistant", "tool")
 _FIELDS: Mapping[type, Mapping[str, tuple[type, ...]]] = {
     TextPart: {"text": (str,), "provider": (Mapping,)},
     ImagePart: {"media_type": (str,), "data": (bytes, NoneType), "url": (str, NoneType)},
+    FilePart: {
+        "media_type": (str,),
+        "data": (bytes, NoneType),
+        "url": (str, NoneType),
+        "name": (str, NoneType),
+        "file_id": (str, NoneType),
+    },
     ReasoningPart: {"text": (str,), "provider": (Mapping,)},
     ToolUsePart: {
         "call_id": (str,),

@@ -37,6 +37,22 @@ class ImagePart:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePart:
+    """A document, such as a PDF: as `data`, by `url`, or by the id that a provider gave it when it was uploaded there.
+
+    Not every wire takes all three; one that cannot say a part refuses the request before it is sent.
+    """
+
+    media_type: str
+    data: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+    """What the model is told that the file is called; with `data`, wires that want a name and get none make one."""
+    file_id: str | None = None
+    """Means something to the provider that gave it only."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReasoningPart:
     """What the model thought, replayed byte for byte to the provider that wrote it."""
 
@@ -80,7 +96,7 @@ class ToolResultPart:
     """Of a denial, where one was given."""
 
 
-Part = TextPart | ImagePart | ReasoningPart | ToolUsePart | ToolResultPart
+Part = TextPart | ImagePart | FilePart | ReasoningPart | ToolUsePart | ToolResultPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,10 @@ def _part_to_record(part: Part) -> dict[str, object]:
             if url is not None:
                 record["url"] = url
             return record
+        case FilePart():
+            record = {"type": "file", "media_type": part.media_type}
+            given = {"data": part.data, "url": part.url, "name": part.name, "file_id": part.file_id}
+            return record | {name: value for name, value in given.items() if value is not None}
         case ReasoningPart(text, provider):
             return {"type": "reasoning", "text": text} | _provider(provider)
         case ToolUsePart():
@@ -198,6 +218,11 @@ def _part_from_record(record: dict[str, object]) -> Part:
             data = record.get("data")
             assert data is None or isinstance(data, bytes)
             return ImagePart(_text(record["media_type"]), data, _optional(record.get("url")))
+        case "file":
+            data = record.get("data")
+            assert data is None or isinstance(data, bytes)
+            optional = (_optional(record.get(name)) for name in ("url", "name", "file_id"))
+            return FilePart(_text(record["media_type"]), data, *optional)
         case "reasoning":
             return ReasoningPart(_text(record["text"]), provider)
         case "tool_use":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from deuz_workers.core.compaction import SUMMARY_PREFIX, is_summary
 from deuz_workers.core.estimate import text_bytes
-from deuz_workers.core.messages import ImagePart, Message, TextPart, ToolResultPart, ToolUsePart, system, user
+from deuz_workers.core.messages import FilePart, ImagePart, Message, TextPart, ToolResultPart, ToolUsePart, system, user
 
 INSTRUCTIONS = (
     "You keep the memory of a longer piece of work. The user message holds the older part of a conversation between a user, "
@@ -39,6 +39,8 @@ def _told(message: Message) -> str:
                 lines.append(f"{'Error' if part.is_error else 'Result'} of {part.name}: {part.text}")
             case ImagePart(media_type):
                 lines.append(f"{message.role.capitalize()}: [an image, {media_type}]")
+            case FilePart(media_type):
+                lines.append(f"{message.role.capitalize()}: [a file, {media_type}]")
             case _:
                 pass  # reasoning was for the turn it stands in
     return "\n".join(lines)

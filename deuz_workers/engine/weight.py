@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sized
 from types import NoneType
 from typing import cast
 
-from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
+from deuz_workers.core.messages import FilePart, ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
 HEAVY_SIZE = 65_536
 """Characters or bytes of one text."""
@@ -41,7 +41,7 @@ def message_size(message: Message) -> int:
                 total += len(part.raw_arguments or "") + _mapping_size(part.arguments or {}) + _mapping_size(part.provider)
             case ToolResultPart():
                 total += len(part.text)
-            case ImagePart(_, data):
+            case ImagePart(_, data) | FilePart(_, data):
                 total += len(data or b"")
     return total
 

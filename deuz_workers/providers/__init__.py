@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from deuz_workers.errors import ConfigurationError
-from deuz_workers.providers.chat_completions import OPENAI_URL, ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.mock import MockModel
+from deuz_workers.providers.openai_url import OPENAI_URL
 from deuz_workers.providers.prices import Price, PriceList
+from deuz_workers.providers.responses.model import ResponsesModel
+from deuz_workers.providers.wire_model import WireModel
 
-__all__ = ["ChatCompletionsModel", "MockModel", "Price", "PriceList", "model_from_name"]
+__all__ = ["ChatCompletionsModel", "MockModel", "Price", "PriceList", "ResponsesModel", "WireModel", "model_from_name"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
+    make: Callable[..., WireModel]
+    """Called with the model's name, the base URL and the further settings."""
     base_url: str | None
     """None: the caller has to say."""
     provider: str
+    """First half of the model's `name`, which tells who serves it and not how it is spoken to."""
 
 
 SERVERS: Mapping[str, _Server] = {
-    "openai": _Server(OPENAI_URL, "openai"),
+    "openai": _Server(ChatCompletionsModel, OPENAI_URL, "openai"),
+    "openai-responses": _Server(ResponsesModel, OPENAI_URL, "openai"),
     # Source: https://github.com/ollama/ollama/blob/main/docs/openai.md, read 2026-11.
-    "ollama": _Server("http://localhost:11434/v1", "ollama"),
-    "compatible": _Server(None, "compatible"),
+    "ollama": _Server(ChatCompletionsModel, "http://localhost:11434/v1", "ollama"),
+    "compatible": _Server(ChatCompletionsModel, None, "compatible"),
+    "compatible-responses": _Server(ResponsesModel, None, "compatible"),
 }
 """By prefix of the name. `compatible` is any server of the same protocol: vLLM, llama.cpp, a gateway."""
 
 
-def model_from_name(name: str, *, base_url: str | None = None, **settings: Any) -> ChatCompletionsModel:
-    """The model `prefix:model`, with the further settings of `ChatCompletionsModel`.
+def model_from_name(name: str, *, base_url: str | None = None, **settings: Any) -> WireModel:
+    """The model `prefix:model`, with the further settings of the class that speaks the server's wire.
 
     Raises: `ConfigurationError`, for an unknown prefix, a name without a model, and `compatible` without a `base_url`.
     """
@@ -44,4 +52,4 @@ def model_from_name(name: str, *, base_url: str | None = None, **settings: Any) 
     if url is None:
         raise ConfigurationError(f"{name!r} names no server; pass base_url=, such as http://localhost:8000/v1")
     settings.setdefault("provider", server.provider)
-    return ChatCompletionsModel(model, url, **settings)
+    return server.make(model, url, **settings)

@@ -15,8 +15,9 @@ import ssl
 import time
 import weakref
 from collections.abc import AsyncGenerator, Generator, Mapping
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -30,6 +31,7 @@ from deuz_workers.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
+from deuz_workers.providers.transport import SentRequest, Transport
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 """A reply above this is no answer of a model; without a bound one broken server fills the memory of a worker."""
@@ -44,7 +46,7 @@ KEEP_ALIVE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Limits of one try, in milliseconds; the whole call is bounded by the request's `timeout_ms`.
+    """Limits in milliseconds, of one try unless they say otherwise; a whole call is bounded by the request's `timeout_ms` too.
 
     Reasoning models are silent for minutes, before the first byte and between chunks; hence the generous defaults.
     """
@@ -53,6 +55,8 @@ class Timeouts:
     first_byte_ms: int = 300_000
     """From the request until the status line and headers have arrived."""
     between_chunks_ms: int = 300_000
+    total_ms: int | None = None
+    """Of a whole call, its retries and the waits between them included; None: the request's `timeout_ms` alone."""
 
 
 @contextlib.asynccontextmanager
@@ -123,16 +127,32 @@ class HttpReply:
             return b"".join([chunk async for chunk in chunks])
 
 
+@dataclass(slots=True, eq=False)
+class _Client:
+    """The connections of one event loop of one process, to all providers."""
+
+    pid: int
+    http: httpx.AsyncClient
+    users: weakref.WeakSet[HttpPool] = field(default_factory=weakref.WeakSet[Any])
+    calls: int = 0
+    """On their way."""
+    is_left: bool = False
+    """Nobody uses it any more: the last call closes it."""
+
+
+_CLIENTS: dict[asyncio.AbstractEventLoop, _Client] = {}
+"""One for each loop. A connection belongs to the loop it was opened on, and after a fork to the parent; both are looked at on
+every call."""
+
+
 class HttpPool:
-    """Connections to one provider: one client per event loop and process, made when first needed.
+    """What one model uses of the connections of its process and loop. They are opened when first needed, shared by all models,
+    and closed when the last model that used them has given them back."""
 
-    A connection belongs to the loop it was opened on, and after a fork to the parent; both are looked at on every call.
-    """
-
-    def __init__(self, timeouts: Timeouts) -> None:
+    def __init__(self, timeouts: Timeouts, transport: Transport | None = None) -> None:
+        """`transport`: answers instead of a network; such a pool shares nothing."""
         self._timeouts = timeouts
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, httpx.AsyncClient]]
-        self._clients = weakref.WeakKeyDictionary()
+        self._imitated = None if transport is None else httpx.AsyncClient(transport=_Imitation(transport), trust_env=False)
 
     @contextlib.asynccontextmanager
     async def post(self, url: str, *, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[HttpReply]:
@@ -141,12 +161,25 @@ class HttpPool:
         Raises: `ModelUnavailableError` and `ModelTimeoutError`; with `billed` `no` where the request was not sent.
         """
         client = self._client()
-        request = client.build_request("POST", url, headers=dict(headers), content=body)
+        # Only connecting is left to the library; the other limits are `within` blocks, which can tell phases apart.
+        connecting = httpx.Timeout(None, connect=self._timeouts.connect_ms / 1000)
+        request = client.http.build_request("POST", url, headers=dict(headers), content=body, timeout=connecting)
         host = request.url.host
+        client.calls += 1
+        try:
+            async with self._sent(client.http, request, host) as reply:
+                yield reply
+        finally:
+            client.calls -= 1
+            if client.is_left and not client.calls:
+                await client.http.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _sent(self, http: httpx.AsyncClient, request: httpx.Request, host: str) -> AsyncGenerator[HttpReply]:
         silent = f"{host} did not begin to answer within {self._timeouts.first_byte_ms} ms"
         with _translated(host):
             async with within(self._timeouts.first_byte_ms, silent):
-                response = await client.send(request, stream=True)
+                response = await http.send(request, stream=True)
         try:
             yield HttpReply(response, host, self._timeouts)
         finally:
@@ -154,26 +187,48 @@ class HttpPool:
                 await response.aclose()
 
     async def close(self) -> None:
-        """Close the connections of the running loop; the next call opens new ones."""
-        pid, client = self._clients.pop(asyncio.get_running_loop(), (0, None))
-        if client is not None and pid == os.getpid():
-            await client.aclose()
+        """Give the connections of the running loop back; the next call takes new ones. Calls on their way go on to their end,
+        and the last of them closes what nobody else uses."""
+        client = _CLIENTS.get(asyncio.get_running_loop())
+        if client is None or client.pid != os.getpid() or self not in client.users:
+            return
+        client.users.discard(self)
+        if client.users:
+            return
+        del _CLIENTS[asyncio.get_running_loop()]
+        client.is_left = True
+        if not client.calls:
+            await client.http.aclose()
 
-    def _client(self) -> httpx.AsyncClient:
+    def _client(self) -> _Client:
+        if self._imitated is not None:
+            return _Client(os.getpid(), self._imitated)
         loop, here = asyncio.get_running_loop(), os.getpid()
-        pid, client = self._clients.get(loop, (0, None))
-        if client is None or pid != here or client.is_closed:
+        client = _CLIENTS.get(loop)
+        if client is None or client.pid != here:
             # A client of the parent process is dropped, not closed: its sockets are the parent's.
-            client = httpx.AsyncClient(
-                verify=_tls(),
-                # Only connecting is left to the library; the other limits are `within` blocks, which can tell phases apart.
-                timeout=httpx.Timeout(None, connect=self._timeouts.connect_ms / 1000),
-                limits=httpx.Limits(
-                    max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S
-                ),
-            )
-            self._clients[loop] = (here, client)
+            for ended in [known for known in list(_CLIENTS) if known.is_closed()]:
+                _CLIENTS.pop(ended, None)
+            kept = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S)
+            client = _CLIENTS[loop] = _Client(here, httpx.AsyncClient(verify=_tls(), limits=kept, cookies=_no_cookies()))
+        client.users.add(self)
         return client
+
+
+class _Imitation(httpx.AsyncBaseTransport):
+    """Hands requests to a function instead of sending them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._transport(SentRequest(str(request.url), dict(request.headers), await request.aread()))
+        return httpx.Response(answer.status, headers=dict(answer.headers), content=answer.body)
+
+
+def _no_cookies() -> CookieJar:
+    """Keeps none: what one key's requests were answered with is not sent along with another's."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 @functools.cache

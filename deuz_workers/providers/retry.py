@@ -20,7 +20,7 @@ class RetryPolicy:
     first_wait_ms: int = 500
     """Upper end of the first wait; doubled for every further one."""
     longest_backoff_ms: int = 8_000
-    longest_wait_ms: int = 20_000
+    longest_wait_ms: int = 30_000
     """What a provider may ask for and still be waited for here."""
 
     def wait_ms(self, error: ModelError, retries: int, left_ms: float | None, chance: float) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from deuz_workers.core.messages import ImagePart, Message, Part, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
+from deuz_workers.core.messages import FilePart, ImagePart, Message, Part, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
 Vendor = Literal["openai", "anthropic", "gemini"]
 Side = Literal["user", "model"]
@@ -18,7 +18,7 @@ Turn = tuple[Side, tuple[Part, ...]]
 
 PARTS_OF_ROLE: Mapping[str, tuple[type, ...]] = {
     "system": (TextPart,),
-    "user": (TextPart, ImagePart),
+    "user": (TextPart, ImagePart, FilePart),
     "assistant": (TextPart, ReasoningPart, ToolUsePart),
     "tool": (ToolResultPart,),
 }

@@ -8,8 +8,8 @@ import struct
 from http import HTTPStatus
 
 from deuz_workers.providers.script import ScriptedReply
-from deuz_workers.testing.model_faults import BEFORE_HEADERS, Served
-from deuz_workers.testing.model_wire import Piece, Wire, stream_pieces, whole_body
+from deuz_workers.testing.model_faults import BEFORE_HEADERS, Refusal, Served
+from deuz_workers.testing.model_wire import Answers, Asked, Piece
 
 STATUSES = frozenset(HTTPStatus)
 """That have a phrase; providers use others too, such as 529."""
@@ -19,7 +19,9 @@ class ClientLeft(ConnectionError):
     """The other side closed the connection."""
 
 
-async def respond(served: Served, wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def respond(
+    served: Served, answers: Answers, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
     """Send it; True if the connection can carry another request. Raises: `ConnectionError`, when the client leaves."""
     delay_ms = served.content.delay_ms if isinstance(served.content, ScriptedReply) else 0
     if delay_ms is None or served.stall_at == BEFORE_HEADERS:
@@ -27,9 +29,9 @@ async def respond(served: Served, wire: Wire, reader: asyncio.StreamReader, writ
     await _pause(delay_ms or 0, reader)
     if served.cut_at == BEFORE_HEADERS:
         return _close(served, writer)
-    pieces = _pieces(served, wire)
+    pieces = _pieces(served, answers, asked)
     size_bytes = sum(len(piece.data) for piece in pieces)
-    writer.write(_head(served, wire, size_bytes))
+    writer.write(_head(served, asked, size_bytes))
     await writer.drain()
     left_bytes = min((at for at in (served.cut_at, served.stall_at) if at is not None), default=None)
     for piece in pieces:
@@ -52,14 +54,16 @@ async def respond(served: Served, wire: Wire, reader: asyncio.StreamReader, writ
     return served.framing != "close"
 
 
-def _pieces(served: Served, wire: Wire) -> list[Piece]:
+def _pieces(served: Served, answers: Answers, asked: Asked) -> list[Piece]:
     content = served.content
     if isinstance(content, bytes):
         pieces = [Piece(content)]
-    elif wire.stream:
-        pieces = list(stream_pieces(content, wire))
+    elif isinstance(content, Refusal):
+        pieces = [Piece(answers.error(served.status, content.code, content.message))]
+    elif asked.stream:
+        pieces = list(answers.pieces(content, asked))
     else:
-        pieces = [Piece(whole_body(content, wire))]
+        pieces = [Piece(answers.whole(content, asked))]
     if served.piece_bytes is None:
         return pieces
     whole = b"".join(piece.data for piece in pieces)
@@ -67,8 +71,14 @@ def _pieces(served: Served, wire: Wire) -> list[Piece]:
     return [Piece(whole[start : start + served.piece_bytes], served.piece_delay_ms) for start in starts]
 
 
-def _head(served: Served, wire: Wire, size_bytes: int) -> bytes:
-    streamed = wire.stream if isinstance(served.content, ScriptedReply) else served.content.startswith(b"data:")
+def _head(served: Served, asked: Asked, size_bytes: int) -> bytes:
+    match served.content:
+        case ScriptedReply():
+            streamed = asked.stream
+        case Refusal():
+            streamed = False
+        case raw:
+            streamed = raw.startswith((b"data:", b"event:"))
     fields = {"Content-Type": served.content_type or ("text/event-stream" if streamed else "application/json")}
     match served.framing:
         case "chunked":

@@ -18,10 +18,18 @@ from deuz_workers.errors import (
     ModelTimeoutError,
 )
 from deuz_workers.providers.script import ScriptedReply
-from deuz_workers.testing.model_wire import error_body
 
 BEFORE_HEADERS = -1
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the body of an error says; a code of OpenAI's, which other wires say in their own words."""
+
+    code: str
+    message: str
+
 
 Framing = Literal["chunked", "length", "close"]
 
@@ -30,8 +38,8 @@ Framing = Literal["chunked", "length", "close"]
 class Served:
     """One answer of the server in every detail; the functions below name the usual ones."""
 
-    content: ScriptedReply | bytes = b""
-    """A reply, rendered as the request wants it, or these bytes."""
+    content: ScriptedReply | Refusal | bytes = b""
+    """A reply or a refusal, written as the request's wire wants it, or these bytes."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     content_type: str | None = None
@@ -52,20 +60,20 @@ class Served:
 def refuse(status: int, *, retry_after: str | None = None, code: str = "server_error", message: str = "refused") -> Served:
     """An error status with an error body; `retry_after` as the header says it."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Served(error_body(code, message), status=status, headers=headers, content_type="application/json")
+    return Served(Refusal(code, message), status=status, headers=headers, content_type="application/json")
 
 
-def cut(content: ScriptedReply | bytes, at: int, *, framing: Framing = "chunked") -> Served:
+def cut(content: ScriptedReply | Refusal | bytes, at: int, *, framing: Framing = "chunked") -> Served:
     """A reply that ends after `at` bytes of its body, as when a process behind a proxy dies."""
     return Served(content, cut_at=at, framing=framing)
 
 
-def reset(content: ScriptedReply | bytes = b"", at: int = BEFORE_HEADERS) -> Served:
+def reset(content: ScriptedReply | Refusal | bytes = b"", at: int = BEFORE_HEADERS) -> Served:
     """A connection that is reset, before the status line or after `at` bytes of the body."""
     return Served(content, cut_at=at, reset=True)
 
 
-def stall(content: ScriptedReply | bytes = b"", at: int = BEFORE_HEADERS) -> Served:
+def stall(content: ScriptedReply | Refusal | bytes = b"", at: int = BEFORE_HEADERS) -> Served:
     """A server that stops talking, before the status line or after `at` bytes of the body."""
     return Served(content, stall_at=at)
 
@@ -75,12 +83,12 @@ def garbage(body: bytes = b"\x00\xff<not a stream>\n\n") -> Served:
     return Served(body, content_type="text/event-stream")
 
 
-def mistyped(content: ScriptedReply | bytes, content_type: str = "text/html") -> Served:
+def mistyped(content: ScriptedReply | Refusal | bytes, content_type: str = "text/html") -> Served:
     """A good body under a wrong media type, as of a portal or a wrong base URL."""
     return Served(content, content_type=content_type)
 
 
-def slowly(content: ScriptedReply | bytes, *, piece_bytes: int = 16, delay_ms: int = 1) -> Served:
+def slowly(content: ScriptedReply | Refusal | bytes, *, piece_bytes: int = 16, delay_ms: int = 1) -> Served:
     """A good reply in small pieces that do not care where an event or a character ends."""
     return Served(content, piece_bytes=piece_bytes, piece_delay_ms=delay_ms)
 

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible chat completions server on loopback that answers by a script, well or badly.
+"""A model server on loopback that answers by a script, well or badly, on whichever wire it is asked.
 
 ::
 
@@ -29,10 +29,14 @@ from typing import Any, cast
 
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.providers.script import Attempts, Entry, ScriptedCall, ScriptedReply
+from deuz_workers.testing.chat_answers import ChatAnswers
 from deuz_workers.testing.model_exchange import respond
 from deuz_workers.testing.model_faults import Served, refuse, served_error
-from deuz_workers.testing.model_wire import Wire, stream_pieces
+from deuz_workers.testing.model_wire import Answers, Asked
+from deuz_workers.testing.responses_answers import ResponsesAnswers
 
+WIRES: tuple[Answers, ...] = (ChatAnswers(), ResponsesAnswers())
+"""Told apart by the path of the request."""
 KEPT_REQUESTS = 10_000
 WAIT_S = 10.0
 """Longest wait of a test for something that the server has to see."""
@@ -45,8 +49,10 @@ class ReceivedRequest:
     number: int
     """In order of arrival, from 1."""
     attempt: int
-    """How often these messages arrived, this time included."""
+    """How often this conversation arrived, this time included."""
     path: str
+    answers: Answers
+    """Of the wire that it came on."""
     headers: dict[str, str]
     raw: bytes
 
@@ -56,14 +62,12 @@ class ReceivedRequest:
 
     @property
     def turn(self) -> int:
-        """Assistant messages that the request carries, plus 1."""
-        return 1 + sum(message["role"] == "assistant" for message in self.body["messages"])
+        """Turns of the model that the request carries, plus 1."""
+        return self.asked.turn
 
     @property
-    def wire(self) -> Wire:
-        body = self.body
-        options = body.get("stream_options") or {}
-        return Wire(str(body["model"]), self.turn, bool(body.get("stream")), bool(options.get("include_usage")))
+    def asked(self) -> Asked:
+        return self.answers.asked(self.path, self.body)
 
 
 ServerEntry = Entry | Served
@@ -146,7 +150,7 @@ class ModelServer:
         connection: socket.socket = writer.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            while (request := await self._receive(reader)) is not None:
+            while (request := await self._receive(reader, writer)) is not None:
                 self._note(request=request)
                 if not await self._answer_to(request, reader, writer):
                     break
@@ -157,7 +161,8 @@ class ModelServer:
             self._handlers.discard(task)
             self._note(opened=-1)
 
-    async def _receive(self, reader: asyncio.StreamReader) -> ReceivedRequest | None:
+    async def _receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ReceivedRequest | None:
+        """None: the client has left, or asked for a path that nothing is served under, which ends the connection."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
@@ -166,15 +171,17 @@ class ModelServer:
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
         path = first.split(" ")[1]
-        messages = json.dumps(json.loads(raw)["messages"]) if path.endswith("/chat/completions") else path
-        self._seen[messages] += 1
-        return ReceivedRequest(self.received + 1, self._seen[messages], path, headers, raw)
+        answers = next((answers for answers in WIRES if answers.serves(path)), None)
+        if answers is None:
+            nothing = Asked("", 1, stream=False)
+            await respond(refuse(404, code="not_found"), WIRES[0], nothing, reader, writer)
+            return None
+        asked = json.dumps([path, answers.conversation(json.loads(raw))])
+        self._seen[asked] += 1
+        return ReceivedRequest(self.received + 1, self._seen[asked], path, answers, headers, raw)
 
     async def _answer_to(self, request: ReceivedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        if not request.path.endswith("/chat/completions"):
-            nothing = Wire("", 1, stream=False, include_usage=False)
-            return await respond(refuse(404, code="not_found"), nothing, reader, writer)
-        return await respond(await self._served(request), request.wire, reader, writer)
+        return await respond(await self._served(request), request.answers, request.asked, reader, writer)
 
     async def _served(self, request: ReceivedRequest) -> Served:
         entry: Any = self._script
@@ -195,7 +202,7 @@ class ModelServer:
                 case ScriptedReply(error=error, fragments=()):
                     entry = error
                 case ScriptedReply():
-                    return _broken_off(entry, request.wire)
+                    return _broken_off(entry, request)
                 case Attempts():
                     entry = entry.entries[min(request.attempt, len(entry.entries)) - 1]
                 case Exception():
@@ -209,16 +216,18 @@ class ModelServer:
                     raise ConfigurationError(f"the script of the model server has an entry of type {type(entry).__name__}")
 
 
-def _broken_off(scripted: ScriptedReply, wire: Wire) -> Served:
+def _broken_off(scripted: ScriptedReply, request: ReceivedRequest) -> Served:
     """A stream that is cut after the fragments of the reply."""
-    whole = replace(scripted, error=None)
-    sent = list(stream_pieces(whole, wire))[: 1 + len(scripted.fragments or ())]
-    return Served(whole, cut_at=sum(len(piece.data) for piece in sent))
+    whole = replace(scripted, error=None, text="".join(scripted.fragments or ()))
+    sent = list(request.answers.pieces(whole, request.asked))
+    last = max(place for place, piece in enumerate(sent) if piece.is_text)
+    return Served(whole, cut_at=sum(len(piece.data) for piece in sent[: last + 1]))
 
 
 def echo(request: ReceivedRequest) -> str:
     """The default script of the command: repeats the newest message."""
-    content = request.body["messages"][-1]["content"]
+    body = request.body
+    content = (body["messages"] if "messages" in body else body["input"])[-1].get("content")
     return f"You said: {content if isinstance(content, str) else json.dumps(content)}"
 
 

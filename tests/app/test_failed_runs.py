@@ -38,7 +38,7 @@ from deuz_workers.leases import memory_leases
 from deuz_workers.ports.guard import Guardrails
 from deuz_workers.ports.leases import Lease
 from deuz_workers.ports.model import ModelRequest
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.script import Entry, attempts, call, calls, hangs, reply
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied

@@ -20,7 +20,7 @@ from deuz_workers.core.usage import Usage
 from deuz_workers.engine import committer
 from deuz_workers.errors import ModelError, ModelRateLimitedError
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.script import ScriptedCall, calls
 from deuz_workers.testing.model_server import ModelServer
 from tests.app.world import World

@@ -8,7 +8,7 @@ import os
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.core.limits import Limits
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.tools.decorator import tool
 from tests.workers.agents import trace
 

@@ -12,7 +12,7 @@ from deuz_workers.core.messages import ReasoningPart, TextPart, message_from_rec
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import ModelResponseError, ModelUnavailableError
 from deuz_workers.ports.model import ModelReply
-from deuz_workers.providers.chat_reply import parse_completion, read_reply
+from deuz_workers.providers.chat.reply import parse_completion, read_reply
 
 
 def read(message: dict[str, Any], finish_reason: str | None = "stop", **fields: Any) -> ModelReply:

@@ -22,8 +22,9 @@ from deuz_workers.core.messages import (
 )
 from deuz_workers.errors import ModelRequestError
 from deuz_workers.ports.model import ModelRequest, OutputFormat, ToolSpec
-from deuz_workers.providers.chat_reply import read_reply
-from deuz_workers.providers.chat_request import Dialect, build_body, encode_body
+from deuz_workers.providers.chat.reply import read_reply
+from deuz_workers.providers.chat.request import Dialect, build_body
+from deuz_workers.providers.json_body import encode_body
 
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 PLAIN = Dialect(author="openai:gpt", model="gpt")

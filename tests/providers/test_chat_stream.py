@@ -20,8 +20,8 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 from deuz_workers.ports.model import ModelReply
-from deuz_workers.providers.chat_reply import read_reply
-from deuz_workers.providers.chat_stream import ChatStream
+from deuz_workers.providers.chat.reply import read_reply
+from deuz_workers.providers.chat.stream import ChatStream
 from deuz_workers.providers.sse import EventReader, ServerEvent
 
 STREAM = b"".join(

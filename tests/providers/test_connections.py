@@ -11,7 +11,7 @@ import pytest
 from deuz_workers.core.messages import user
 from deuz_workers.errors import ConfigurationError, ModelAuthenticationError
 from deuz_workers.ports.model import ModelRequest
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.testing.model_server import ModelServer
 
 REQUEST = ModelRequest("r1", (user("hi"),), timeout_ms=20_000)

@@ -23,7 +23,7 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 from deuz_workers.ports.model import ModelReply, ModelRequest
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.http import Timeouts
 from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.script import ScriptedReply, call, calls, reply

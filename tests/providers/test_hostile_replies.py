@@ -12,7 +12,7 @@ from deuz_workers.core.codec import encode
 from deuz_workers.core.evolve import identify_calls
 from deuz_workers.core.messages import Message, ToolResultPart, message_to_record, user
 from deuz_workers.ports.model import ModelReply, ModelRequest
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.testing.model_faults import Served
 from deuz_workers.testing.model_server import ModelServer
 from tests.loop_lag import loop_lag

@@ -20,7 +20,7 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest
-from deuz_workers.providers.chat_completions import ChatCompletionsModel
+from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.script import Entry, attempts, call, calls, fails, raw_call, reply

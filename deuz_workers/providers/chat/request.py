@@ -6,6 +6,8 @@ them:
 * `max_completion_tokens` replaced `max_tokens`, which OpenAI's reasoning models refuse and which most other servers know alone;
 * `stream_options.include_usage` asks for a last chunk with the usage; OpenAI sends none without it;
 * `response_format` of type `json_schema` asks for the format; without `strict` any JSON Schema is taken;
+* a file is a content part of type `file`, with `file_data` and `filename`, or with the `file_id` of an upload; none by URL
+  (openai-python 3.57, `openai/types/chat/chat_completion_content_part_param.py`);
 * DeepSeek's thinking mode refuses (400) a later turn whose assistant messages with calls lack their `reasoning_content`
   (https://api-docs.deepseek.com/guides/thinking_mode), while its older models refuse turns that carry one: hence a setting;
 * Gemini's OpenAI surface wants `extra_content` of a call (its thought signature) back unchanged
@@ -14,13 +16,12 @@ them:
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from deuz_workers.core.messages import (
+    FilePart,
     ImagePart,
     Message,
     Part,
@@ -31,6 +32,9 @@ from deuz_workers.core.messages import (
 )
 from deuz_workers.errors import ModelRequestError
 from deuz_workers.ports.model import ModelRequest, ToolSpec
+from deuz_workers.providers.call_ids import wire_ids
+from deuz_workers.providers.inline_data import data_url, file_name
+from deuz_workers.providers.json_body import arguments_text
 from deuz_workers.providers.pairing import check_pairs
 
 MaxTokensField = Literal["max_completion_tokens", "max_tokens"]
@@ -87,32 +91,9 @@ def build_body(request: ModelRequest, dialect: Dialect) -> dict[str, Any]:
     return body | dict(request.extra)
 
 
-def encode_body(body: Mapping[str, Any]) -> bytes:
-    """The body as JSON in UTF-8. NUL travels as an escape; a lone surrogate, which UTF-8 cannot say and servers refuse as an
-    escape, becomes U+FFFD.
-
-    Raises: `ModelRequestError`, for a value that JSON cannot carry, naming its type.
-    """
-    try:
-        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        # A TypeError of json names a type; a ValueError may quote the value.
-        reason = str(error) if isinstance(error, TypeError) else "NaN, an infinity or endless nesting"
-        raise ModelRequestError(f"the request is no JSON: {reason}; look at extra and the tool schemas") from None
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
-
-
-def arguments_text(arguments: Mapping[str, object]) -> str:
-    """Arguments as a model of this family writes them itself, so that a replayed turn hits the provider's prompt cache."""
-    return json.dumps(dict(arguments), ensure_ascii=False, separators=(",", ":"))
-
-
 def _messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
-    wire_ids: dict[str, str] = {}
+    ids: Mapping[str, str] = {}
     for message in messages:
         match message.role:
             case "system":
@@ -120,20 +101,11 @@ def _messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, A
             case "user":
                 made.append({"role": "user", "content": _user_content(message)})
             case "assistant":
-                wire_ids = _wire_ids(message)
-                made.append(_assistant(message, wire_ids, dialect))
+                ids = wire_ids(message)
+                made.append(_assistant(message, ids, dialect))
             case "tool":
-                made.extend(_result(part, wire_ids) for part in message.parts)
+                made.extend(_result(part, ids) for part in message.parts)
     return made
-
-
-def _wire_ids(message: Message) -> dict[str, str]:
-    """What each call is called on the wire: the provider's own id where that names one call of the turn, else ours."""
-    sent = [use.provider_call_id for use in message.tool_uses]
-    return {
-        use.call_id: use.provider_call_id if use.provider_call_id and sent.count(use.provider_call_id) == 1 else use.call_id
-        for use in message.tool_uses
-    }
 
 
 def _only_text(message: Message) -> str:
@@ -153,6 +125,8 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
                 content.append({"type": "text", "text": text})
             case ImagePart():
                 content.append({"type": "image_url", "image_url": {"url": _image_url(part)}})
+            case FilePart():
+                content.append({"type": "file", "file": _file(part)})
             case _:
                 raise _misplaced(part, message.role)
     return content
@@ -160,13 +134,21 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
 
 def _image_url(part: ImagePart) -> str:
     if part.data is not None:
-        return f"data:{part.media_type};base64,{base64.b64encode(part.data).decode('ascii')}"
+        return data_url(part.media_type, part.data)
     if part.url is None:
         raise ModelRequestError("an image has neither data nor url; give one of them")
     return part.url
 
 
-def _assistant(message: Message, wire_ids: Mapping[str, str], dialect: Dialect) -> dict[str, Any]:
+def _file(part: FilePart) -> dict[str, Any]:
+    if part.file_id is not None:
+        return {"file_id": part.file_id}
+    if part.data is None:
+        raise ModelRequestError("a chat completion takes no file by URL; give its data, or the file_id of an upload")
+    return {"filename": file_name(part), "file_data": data_url(part.media_type, part.data)}
+
+
+def _assistant(message: Message, ids: Mapping[str, str], dialect: Dialect) -> dict[str, Any]:
     made: dict[str, Any] = {"role": "assistant", "content": message.text}
     calls: list[dict[str, Any]] = []
     for part in message.parts:
@@ -178,7 +160,7 @@ def _assistant(message: Message, wire_ids: Mapping[str, str], dialect: Dialect) 
                 if dialect.replay_reasoning and provider.get("author") == dialect.author and isinstance(field, str):
                     made[field] = made.get(field, "") + text
             case ToolUsePart():
-                calls.append(_call(part, wire_ids[part.call_id], dialect))
+                calls.append(_call(part, ids[part.call_id], dialect))
             case _:
                 raise _misplaced(part, message.role)
     if calls:
@@ -199,10 +181,10 @@ def _call(part: ToolUsePart, wire_id: str, dialect: Dialect) -> dict[str, Any]:
     return made
 
 
-def _result(part: Part, wire_ids: Mapping[str, str]) -> dict[str, Any]:
+def _result(part: Part, ids: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
         raise _misplaced(part, "tool")
-    return {"role": "tool", "tool_call_id": wire_ids[part.call_id], "content": part.text}
+    return {"role": "tool", "tool_call_id": ids[part.call_id], "content": part.text}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -11,14 +11,14 @@ Vendor facts, read 2026-11: with `include_usage` the last chunk has empty `choic
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from deuz_workers.errors import ModelResponseError
-from deuz_workers.providers.chat_errors import reported_failure
-from deuz_workers.providers.chat_reply import REASONING_FIELDS, joined, read_arguments, text_of
+from deuz_workers.providers.chat.reply import REASONING_FIELDS, text_of
+from deuz_workers.providers.json_body import WholePairs, parse_object, read_arguments
+from deuz_workers.providers.openai_errors import reported_failure
 from deuz_workers.providers.sse import ServerEvent
 
 DONE = "[DONE]"
@@ -61,7 +61,7 @@ class ChatStream:
         self._finish_reason: str | None = None
         self._usage: object = None
         self._model: object = None
-        self._half_pair = ""
+        self._heard = WholePairs()
 
     def take(self, event: ServerEvent) -> str:
         """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
@@ -71,13 +71,7 @@ class ChatStream:
         if event.data.strip() == DONE:
             self.is_done = True
             return ""
-        try:
-            chunk: object = json.loads(event.data)
-        except (ValueError, RecursionError):
-            raise ModelResponseError("the stream has an event that is no JSON") from None
-        if not isinstance(chunk, dict):
-            raise ModelResponseError("the stream has an event that is no object")
-        record = cast(Mapping[str, Any], chunk)
+        record = parse_object(event.data, "an event of the stream")
         if record.get("error") or event.name == "error":
             raise reported_failure(record)
         self._usage = record.get("usage") or self._usage
@@ -129,7 +123,7 @@ class ChatStream:
         if not text:
             return ""
         self._texts.append(text)
-        return self._whole_pairs(text)
+        return self._heard.take(text)
 
     def _take_calls(self, entries: list[Mapping[str, Any]]) -> None:
         touched: list[_Call] = []
@@ -166,8 +160,3 @@ class ChatStream:
         if not name or not call.name:
             return False
         return call in touched or (has_arguments and call.is_complete)
-
-    def _whole_pairs(self, text: str) -> str:
-        text = self._half_pair + text
-        self._half_pair = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-        return joined(text[:-1] if self._half_pair else text)

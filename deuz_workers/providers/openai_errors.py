@@ -1,9 +1,11 @@
-"""What a failed chat completion means: which error, whether it was paid for, whether it can succeed later; pure.
+"""What a refusal by OpenAI, or by a server that speaks like it, means: which error, whether it was paid for, whether it can
+succeed later; pure, and the same for Chat Completions and Responses.
 
 Vendor facts, read 2026-11 from https://platform.openai.com/docs/guides/error-codes: 429 is either `rate_limit_exceeded`, which
 passes, or of the type `insufficient_quota` (codes such as `credit_balance_exhausted`, `project_spend_limit_exceeded`), which
 does not pass by waiting; both, like 503, are refused before the model runs, hence unbilled. Of a 500, 502 or 504, a gateway's
-above all, nobody knows.
+above all, nobody knows. A model that does not exist, or that the key may not use, is a 404 with the code `model_not_found`
+(errors of that page, and openai-python 3.57, `NotFoundError`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from deuz_workers.errors import (
     ModelAuthenticationError,
     ModelContextOverflowError,
     ModelError,
+    ModelNotFoundError,
     ModelRateLimitedError,
     ModelRequestError,
-    ModelResponseError,
     ModelStreamBrokenError,
     ModelTimeoutError,
     ModelUnavailableError,
@@ -57,41 +59,41 @@ def status_failure(status: int, body: bytes, *, host: str, retry_after_ms: int |
         return ModelTimeoutError(where, retry_after_ms=retry_after_ms, **fields)
     if status in (400, 413, 422) and _says_too_long(code, body):
         return ModelContextOverflowError(f"{where}: the request is longer than what the model takes", **fields)
+    if status == 404 and ("model" in code or kind == "not_found_error" or b"model" in body[:8_192].lower()):
+        return ModelNotFoundError(f"{where}: it does not serve this model; check the model's name and the base URL", **fields)
     if status >= 500 or status == 409:
         billed = "no" if status in UNBILLED_OUTAGES else "unknown"
         return ModelUnavailableError(where, billed=billed, retry_after_ms=retry_after_ms, **fields)
     if status < 400:
-        return ModelRequestError(f"{where} instead of a completion; check the base URL", **fields)
+        return ModelRequestError(f"{where} instead of a reply; check the base URL", **fields)
     return ModelRequestError(f"{where}: it refused the request", **fields)
 
 
-def reported_failure(chunk: Mapping[str, Any]) -> ModelError:
-    """The error that a chunk or body reports under status 200: work had begun, so what was paid is unknown whatever it says."""
-    kind, code = _codes_of(chunk)
+REFUSED_CODES = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_download_image", "data_residency")
+"""How codes of a response begin that fails for what was in its request (openai-python 3.57, `response_error.py`, read 2026-11);
+beside them stand those about a policy."""
+
+
+def reported_failure(record: Mapping[str, Any]) -> ModelError:
+    """The error that an event or body reports under status 200.
+
+    Work had begun by then, so what was paid is unknown whatever it says.
+    """
+    kind, code = _codes_of(record)
     named = f" ({code or kind})" if code or kind else ""
     fields: dict[str, Any] = {"provider_code": code or kind} if code or kind else {}
     if code == "429" or "rate_limit" in f"{kind} {code}":
         return ModelRateLimitedError(f"the provider broke the reply off{named}", billed="unknown", **fields)
     if code in OVERFLOW_CODES:
         return ModelContextOverflowError(f"the request is longer than what the model takes{named}", billed="unknown", **fields)
-    if code[:1] == "4" or "invalid_request" in f"{kind} {code}":
+    if code[:1] == "4" or "invalid_request" in kind or code.startswith(REFUSED_CODES) or "policy" in code:
         return ModelRequestError(f"the provider refused the request{named}", billed="unknown", **fields)
     return ModelStreamBrokenError(f"the provider broke the reply off{named}", **fields)
-
-
-def wrong_type(host: str, content_type: str) -> ModelResponseError:
-    shown = content_type if re.fullmatch(r"[a-z0-9.+/-]{1,80}", content_type) else "something without a media type"
-    return ModelResponseError(f"{host} answered with {shown} instead of a completion; check the base URL")
 
 
 def _says_too_long(code: str, body: bytes) -> bool:
     """A refusal for the length of the request; nothing of the body is kept."""
     return code in OVERFLOW_CODES or any(text in body[:8_192].lower() for text in OVERFLOW_TEXTS)
-
-
-def names_stream_options(body: bytes) -> bool:
-    """Whether a refusal is about `stream_options`, which older servers do not know."""
-    return b"stream_options" in body or b"include_usage" in body
 
 
 def _codes(body: bytes) -> tuple[str, str]:

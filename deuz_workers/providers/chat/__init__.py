@@ -1,0 +1,1 @@
+"""Chat Completions: OpenAI's older wire, and the one that most other servers speak."""

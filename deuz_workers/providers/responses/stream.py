@@ -1,0 +1,109 @@
+"""A streamed OpenAI response, put together to the shape of one that came whole; pure.
+
+Whole is a stream that said `response.completed` or `response.incomplete`. Anything less is void: no part of it becomes a reply,
+so that no tool runs on arguments that were cut off.
+
+Vendor facts, read 2026-11 from openai-python 3.57 (`openai/types/responses/response_stream_event.py`, 59 kinds of events, and
+the files that it names):
+
+* each event has its kind in `type`, under the same name in the `event` field, and a `sequence_number`;
+* `response.output_item.done` has the item as it is to be sent back; an item in `response.output_item.added` may be incomplete,
+  its `encrypted_content` above all (`response_output_item_added_event.py`);
+* the last event has the whole response once more, with its usage. Some servers that speak this protocol leave its `output`
+  empty, hence items are taken from their own events first;
+* failures are `response.failed`, with the response and its `error`, or `error`, with `code` at its top.
+
+Every other kind (of tools that run at the provider, audio, images, progress) is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deuz_workers.errors import ModelResponseError
+from deuz_workers.providers.json_body import WholePairs, listed, mapping, parse_object
+from deuz_workers.providers.openai_errors import reported_failure
+from deuz_workers.providers.responses.reply import checked
+from deuz_workers.providers.sse import ServerEvent
+
+DONE = "[DONE]"
+"""Not of this protocol; some servers send it as they do in the older one."""
+
+
+class ResponseStream:
+    """Takes the events of one stream in order."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._items: dict[int, Mapping[str, Any]] = {}
+        """By place in the output: items that are finished."""
+        self._texts: dict[int, list[str]] = {}
+        """By place in the output: what was said of messages that are not."""
+        self._last: Mapping[str, Any] | None = None
+        self._heard = WholePairs()
+
+    def take(self, event: ServerEvent) -> str:
+        """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
+
+        Raises: `ModelResponseError`, for an event that is none; the failure that an event reports.
+        """
+        if event.data.strip() == DONE:
+            return ""
+        record = parse_object(event.data, "an event of the stream")
+        match record.get("type"):
+            case "response.output_text.delta" | "response.refusal.delta":
+                return self._say(record)
+            case "response.output_item.done":
+                item, place = mapping(record.get("item")), record.get("output_index")
+                if item is not None and isinstance(place, int):
+                    self._items[place] = item
+            case "response.completed" | "response.incomplete" as kind:
+                self._end(record, kind.removeprefix("response."))
+            case "response.failed":
+                raise reported_failure(mapping(record.get("response")) or record)
+            case "error":
+                raise reported_failure(record)
+            case None if record.get("error") or event.name == "error":
+                raise reported_failure(record)
+            case _:
+                pass
+        return ""
+
+    def completion(self) -> Mapping[str, Any] | None:
+        """The response as if it had come whole; None while the stream is not."""
+        if self._last is None:
+            return None
+        output = self._output(self._last)
+        if not output and self._last["status"] == "completed":
+            raise ModelResponseError("the stream ended without an answer")
+        return {**self._last, "output": output}
+
+    def _say(self, record: Mapping[str, Any]) -> str:
+        said, place = record.get("delta"), record.get("output_index")
+        if not isinstance(said, str):
+            return ""
+        self._texts.setdefault(place if isinstance(place, int) else 0, []).append(said)
+        return self._heard.take(said)
+
+    def _end(self, record: Mapping[str, Any], status: str) -> None:
+        response = mapping(record.get("response"))
+        if response is None:
+            raise ModelResponseError("the last event of the stream has no response")
+        self._last = {**checked(response), "status": status}
+        self.is_done = True
+
+    def _output(self, response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Finished items; of others what the last event says, and else what was heard of them.
+
+        A call that is neither finished nor in the last event was never asked for.
+        """
+        output: dict[int, Mapping[str, Any]] = {}
+        for place, texts in self._texts.items():
+            content = {"type": "output_text", "text": "".join(texts), "annotations": []}
+            output[place] = {"type": "message", "role": "assistant", "status": "incomplete", "content": [content]}
+        for place, given in enumerate(listed(response.get("output"))):
+            if (item := mapping(given)) is not None:
+                output[place] = item
+        output |= self._items
+        return [output[place] for place in sorted(output)]
