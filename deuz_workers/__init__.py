@@ -137,8 +137,10 @@ if TYPE_CHECKING:
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
     from deuz_workers.providers.chat.model import ChatCompletionsModel
+    from deuz_workers.providers.http import Timeouts
     from deuz_workers.providers.mock import MockModel
     from deuz_workers.providers.prices import Price
+    from deuz_workers.providers.responses.model import ResponsesModel
     from deuz_workers.tools.client import client_tool
     from deuz_workers.tools.decorator import tool, tool_from_schema
     from deuz_workers.tools.output import Output
@@ -213,6 +215,7 @@ __all__ = [
     "Reducer",
     "ReducerContext",
     "Rejected",
+    "ResponsesModel",
     "ResultEvent",
     "ResultTimeoutError",
     "RetryRefusedError",
@@ -245,6 +248,7 @@ __all__ = [
     "Task",
     "TextDelta",
     "TextPart",
+    "Timeouts",
     "ToolArgumentsError",
     "ToolCallRequest",
     "ToolContext",
@@ -334,8 +338,10 @@ _HOMES = {
     "ports.tool": ("ToolContext",),
     "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
     "providers.chat.model": ("ChatCompletionsModel",),
+    "providers.http": ("Timeouts",),
     "providers.mock": ("MockModel",),
     "providers.prices": ("Price",),
+    "providers.responses.model": ("ResponsesModel",),
     "tools.client": ("client_tool",),
     "tools.decorator": ("tool", "tool_from_schema"),
     "tools.output": ("Output",),

@@ -101,8 +101,14 @@ class ModelServer:
         self._server: asyncio.Server | None = None
 
     @property
+    def root(self) -> str:
+        """Without a path; each wire has one of its own."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/v1"
+        """Of OpenAI's wires."""
+        return f"{self.root}/v1"
 
     def __enter__(self) -> ModelServer:
         self._thread.start()

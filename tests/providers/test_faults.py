@@ -14,7 +14,9 @@ from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
 from deuz_workers.core.messages import user
 from deuz_workers.errors import (
     ModelAuthenticationError,
+    ModelContextOverflowError,
     ModelError,
+    ModelNotFoundError,
     ModelRateLimitedError,
     ModelRequestError,
     ModelResponseError,
@@ -27,6 +29,7 @@ from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.http import Timeouts
 from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.script import ScriptedReply, call, calls, reply
+from deuz_workers.providers.wire_model import WireModel
 from deuz_workers.testing.model_faults import (
     BEFORE_HEADERS,
     Framing,
@@ -40,6 +43,7 @@ from deuz_workers.testing.model_faults import (
     stall,
 )
 from deuz_workers.testing.model_server import ModelServer, ReceivedRequest, Script, in_order
+from tests.providers.wires import WIRES
 
 KEY = "sk-Very-Secret-Key-123"
 PROMPT = "the prompt that nobody may read"
@@ -49,10 +53,10 @@ AT_ONCE = RetryPolicy(max_retries=2, first_wait_ms=0)
 
 
 @asynccontextmanager
-async def talking(script: Script, **settings: Any) -> AsyncGenerator[tuple[ModelServer, ChatCompletionsModel]]:
+async def talking(script: Script, wire: str = "chat", **settings: Any) -> AsyncGenerator[tuple[ModelServer, WireModel]]:
     """A server with that script, and a model that talks to it."""
     with ModelServer(script) as server:
-        model = ChatCompletionsModel("m", server.base_url, api_key=KEY, **settings)
+        model = WIRES[wire].model(server, api_key=KEY, **settings)
         try:
             yield server, model
         finally:
@@ -63,9 +67,11 @@ def asked(**settings: Any) -> ModelRequest:
     return ModelRequest("r1", (user(PROMPT),), **settings)
 
 
-async def failure(served: Served, *, retry: RetryPolicy = ONE_TRY, timeouts: Timeouts | None = None) -> ModelError:
+async def failure(
+    served: Served, wire: str = "chat", *, retry: RetryPolicy = ONE_TRY, timeouts: Timeouts | None = None
+) -> ModelError:
     """The error of a call that is answered like this."""
-    async with talking([served], retry=retry, timeouts=timeouts or Timeouts()) as (_, model):
+    async with talking([served], wire, retry=retry, timeouts=timeouts or Timeouts()) as (_, model):
         with pytest.raises(ModelError) as caught:
             await model.call(asked(timeout_ms=20_000))
     error = caught.value
@@ -75,65 +81,59 @@ async def failure(served: Served, *, retry: RetryPolicy = ONE_TRY, timeouts: Tim
     return error
 
 
-SHORT_STREAM = """\
-data: {"choices":[{"delta":{"content":"Paying."}}]}
-
-data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"pay","arguments":"{\\"usd\\":12"}}]}}]}
-
-data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"50,\\"to\\":\\"é\\"}"}}]}}]}
-
-data: {"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"pay","arguments":"{\\"usd\\":7}"}}]}}]}
-
-data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}
-
-data: [DONE]
-
-""".encode()
-"""What a server sends for a text and two calls, as briefly as it can be said."""
-
-
 @pytest.mark.spec("FR-27")
 @pytest.mark.parametrize("framing", ["chunked", "close"])
-async def test_a_stream_cut_at_any_byte_yields_no_half_call(framing: Framing) -> None:
-    """Whatever byte of a stream with two tool calls is the last one, the call fails as unavailable; no call is made of it.
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_stream_cut_at_any_byte_yields_no_half_call(wire: str, framing: Framing) -> None:
+    """Whatever byte of a stream with text, a thought and two tool calls is the last one, the call fails as unavailable, no call
+    is made of it, and what was heard of the text is its beginning.
 
     Where the end of the connection is the only framing, a cut behind the finish reason cannot be told from an end: the reply
     is taken then, and it is whole, because the finish reason comes after all arguments.
     """
-    finished = SHORT_STREAM.index(b"finish_reason")
-    done = len(SHORT_STREAM)
-    whole = (await one_reply(Served(SHORT_STREAM))).message
+    stream = WIRES[wire].short_stream
+    finished = stream.index(WIRES[wire].finished)
+    whole = (await one_reply(Served(stream), wire)).message
     assert [use.arguments for use in whole.tool_uses] == [{"usd": 1250, "to": "é"}, {"usd": 7}]
+    assert whole.text == "Paying."
     replies: dict[int, ModelReply] = {}
     failures: dict[int, ModelUnavailableError] = {}
-    async with talking(lambda request: cut(SHORT_STREAM, request.number - 1, framing=framing), retry=ONE_TRY) as (_, model):
-        for at in range(done):
+    async with talking(lambda request: cut(stream, request.number - 1, framing=framing), wire, retry=ONE_TRY) as (_, model):
+        for at in range(len(stream)):
+            heard: list[str] = []
             try:
-                replies[at] = await model.call(asked(timeout_ms=20_000))
+                replies[at] = await model.call(asked(timeout_ms=20_000), heard.append)
             except ModelUnavailableError as error:
                 failures[at] = error
+            assert "Paying.".startswith("".join(heard))
+            assert at not in replies or "".join(heard) == "Paying."
     assert {error.billed for error in failures.values()} == {"unknown"}
     assert all(at > finished and answer.message == whole for at, answer in replies.items())
-    assert bool(replies) == (framing == "close")
+    assert not replies or framing == "close"
 
 
-async def one_reply(scripted: ScriptedReply | Served, **settings: Any) -> ModelReply:
-    async with talking([scripted], **settings) as (_, model):
+async def one_reply(scripted: ScriptedReply | Served, wire: str = "chat", **settings: Any) -> ModelReply:
+    async with talking([scripted], wire, **settings) as (_, model):
         return await model.call(asked(timeout_ms=20_000))
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 8, 13, 1000])
-async def test_slow_pieces_of_any_size(piece_bytes: int) -> None:
+@pytest.mark.parametrize("wire", WIRES)
+async def test_slow_pieces_of_any_size(piece_bytes: int, wire: str) -> None:
     """Where the network cuts a reply makes no difference to it."""
     scripted = calls(call("pay", to="\N{GRINNING FACE}"), text="Héllo")
-    assert await one_reply(slowly(scripted, piece_bytes=piece_bytes, delay_ms=0)) == await one_reply(scripted)
+    assert await one_reply(slowly(scripted, piece_bytes=piece_bytes, delay_ms=0), wire) == await one_reply(scripted, wire)
 
 
+@pytest.mark.spec("WIR-007")
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
     ("served", "kind", "billed"),
     [
         (refuse(400), ModelRequestError, "no"),
+        (refuse(400, code="context_length_exceeded"), ModelContextOverflowError, "no"),
         (refuse(404), ModelRequestError, "no"),
+        (refuse(404, code="model_not_found"), ModelNotFoundError, "no"),
         (refuse(413), ModelRequestError, "no"),
         (refuse(422), ModelRequestError, "no"),
         (refuse(302), ModelRequestError, "no"),
@@ -142,6 +142,7 @@ async def test_slow_pieces_of_any_size(piece_bytes: int) -> None:
         (refuse(403, code=KEY), ModelAuthenticationError, "no"),
         (refuse(429), ModelRateLimitedError, "no"),
         (refuse(503), ModelUnavailableError, "no"),
+        (refuse(529), ModelUnavailableError, "no"),
         (refuse(500, message=PROMPT), ModelUnavailableError, "unknown"),
         (refuse(502, code=PROMPT), ModelUnavailableError, "unknown"),
         (refuse(504), ModelUnavailableError, "unknown"),
@@ -157,7 +158,6 @@ async def test_slow_pieces_of_any_size(piece_bytes: int) -> None:
         (cut(TURN, BEFORE_HEADERS), ModelStreamBrokenError, "unknown"),
         (garbage(), ModelResponseError, "unknown"),
         (garbage(b"data: {not json}\n\n"), ModelResponseError, "unknown"),
-        (garbage(b"data: {}\n\ndata: [DONE]\n\n"), ModelResponseError, "unknown"),
         (garbage(b"no event at all"), ModelStreamBrokenError, "unknown"),
         (mistyped(TURN), ModelResponseError, "unknown"),
         (mistyped(TURN, "text/event-stream-not"), ModelResponseError, "unknown"),
@@ -166,11 +166,13 @@ async def test_slow_pieces_of_any_size(piece_bytes: int) -> None:
     ],
     ids=lambda value: f"{value.status}" if isinstance(value, Served) else getattr(value, "__name__", str(value)),
 )
-async def test_every_failure_has_its_error(served: Served, kind: type[ModelError], billed: str) -> None:
-    """Each failure is one error of the family that says whether it was billed, and repeats neither key nor prompt."""
-    error = await failure(served)
+async def test_every_failure_has_its_error(served: Served, kind: type[ModelError], billed: str, wire: str) -> None:
+    """Each failure is one error of the family that says whether it was billed and may be tried again, and repeats neither key
+    nor prompt."""
+    error = await failure(served, wire)
     assert type(error) is kind
     assert error.billed == billed
+    assert error.retry == ("never" if issubclass(kind, ModelRequestError | ModelAuthenticationError) else "later")
 
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "credit_balance_exhausted", "project_spend_limit_exceeded"])
@@ -223,6 +225,16 @@ class RecordingClock:
 
     async def sleep_ms(self, ms: int) -> None:
         self.slept_ms.append(ms)
+
+
+async def test_a_stream_that_ends_well_and_says_nothing_is_no_reply() -> None:
+    """Neither of the two wires has a reply without an item or a choice."""
+    said = {
+        "chat": b"data: {}\n\ndata: [DONE]\n\n",
+        "responses": b'data: {"type":"response.completed","response":{"output":[]}}\n\n',
+    }
+    for wire, stream in said.items():
+        assert type(await failure(garbage(stream), wire)) is ModelResponseError
 
 
 async def test_unbilled_failures_are_tried_again_with_jitter(caplog: pytest.LogCaptureFixture) -> None:

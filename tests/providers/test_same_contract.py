@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
 
 from deuz_workers import Agent, run_agent, tool
-from deuz_workers.core.messages import Message, ToolResultPart, message, user
+from deuz_workers.core.messages import Message, TextPart, ToolResultPart, ToolUsePart, message, user
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import (
     ModelAuthenticationError,
@@ -20,11 +21,10 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 from deuz_workers.ports.model import Model, ModelReply, ModelRequest
-from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.mock import MockModel
-from deuz_workers.providers.retry import RetryPolicy
 from deuz_workers.providers.script import Entry, attempts, call, calls, fails, raw_call, reply
 from deuz_workers.testing.model_server import ModelServer
+from tests.providers.wires import WIRES
 
 REPLIES: list[Entry] = [
     "plain text",
@@ -43,24 +43,25 @@ REPLIES: list[Entry] = [
 ]
 
 
-@pytest.fixture(params=["scripted", "streamed", "whole"])
+@pytest.fixture(params=[None, *itertools.product(WIRES, ("streamed", "whole"))], ids=str)
 async def model(request: pytest.FixtureRequest) -> AsyncGenerator[Model]:
-    """A model that plays `REPLIES`, in each of three ways."""
-    if request.param == "scripted":
+    """A model that plays `REPLIES`, itself or over each wire."""
+    if request.param is None:
         yield MockModel(REPLIES)
         return
+    wire, how = request.param
     with ModelServer(REPLIES) as server:
-        made = ChatCompletionsModel("scripted", server.base_url, provider="mock", stream=request.param == "streamed")
+        made = WIRES[wire].model(server, model="scripted", provider="mock", stream=how == "streamed")
         yield made
         await made.close()
 
 
 def answered(turn: Message) -> tuple[Message, ...]:
-    """The turn as the engine keeps it, with a call id for every call, and the results that follow it."""
+    """The turn as the engine keeps it, with a call id for every call, and the results or the word that follow it."""
     uses = iter([replace(use, call_id=f"c{place}", provider_call_id=use.call_id) for place, use in enumerate(turn.tool_uses)])
     kept = Message("assistant", tuple(next(uses) if part in turn.tool_uses else part for part in turn.parts))
     results = tuple(ToolResultPart(use.call_id, use.name, "ok") for use in kept.tool_uses)
-    return (kept, message("tool", results)) if results else (kept,)
+    return (kept, message("tool", results)) if results else (kept, user("go on"))
 
 
 @pytest.mark.spec("DEP-003")
@@ -80,12 +81,13 @@ async def test_the_replies_are_the_same(model: Model) -> None:
 
 def plain(given: ModelReply) -> ModelReply:
     """Without the provider's private metadata, which no result shows."""
-    parts = tuple(replace(use, provider={}) for use in given.message.tool_uses)
-    others = tuple(part for part in given.message.parts if part not in given.message.tool_uses)
-    return replace(given, message=Message("assistant", (*others, *parts)))
+    parts = given.message.parts
+    plainly = (replace(part, provider={}) for part in parts if isinstance(part, TextPart | ToolUsePart))
+    return replace(given, message=Message("assistant", tuple(plainly)))
 
 
 @pytest.mark.spec("DEP-003")
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
     "error",
     [
@@ -99,11 +101,11 @@ def plain(given: ModelReply) -> ModelReply:
     ],
     ids=lambda error: f"{type(error).__name__}-{error.billed}",
 )
-async def test_the_errors_are_the_same(error: ModelError) -> None:
+async def test_the_errors_are_the_same(error: ModelError, wire: str) -> None:
     """A scripted error has the same type, the same word about the bill and the same wait over HTTP."""
     request = ModelRequest("r", (user("hi"),), timeout_ms=200)
     with ModelServer([fails(error)]) as server:
-        served = ChatCompletionsModel("m", server.base_url, retry=RetryPolicy(max_retries=0))
+        served = WIRES[wire].model(server, max_retries=0)
         with pytest.raises(ModelError) as caught:
             await served.call(request)
         await served.close()
@@ -134,9 +136,10 @@ ENDINGS: dict[str, list[Entry]] = {
 
 
 @pytest.mark.spec("DEP-003")
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("status", ENDINGS)
-async def test_the_results_of_runs_are_the_same(status: str, stream: bool) -> None:
+async def test_the_results_of_runs_are_the_same(status: str, stream: bool, wire: str) -> None:
     """Status, output or reason, steps, usage, history and what is waited for do not tell which model it was."""
 
     async def shown(model: Model) -> dict[str, object]:
@@ -158,18 +161,19 @@ async def test_the_results_of_runs_are_the_same(status: str, stream: bool) -> No
 
     script = ENDINGS[status]
     with ModelServer(script) as server:
-        served = ChatCompletionsModel("m", server.base_url, stream=stream)
+        served = WIRES[wire].model(server, stream=stream)
         got = await shown(served)
         await served.close()
     assert got["status"] == status
     assert got == await shown(MockModel(script))
 
 
-async def test_a_stream_that_breaks_off_is_heard_until_then() -> None:
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_stream_that_breaks_off_is_heard_until_then(wire: str) -> None:
     """Both deliver the fragments before the failure, and then fail alike."""
     script: list[Entry] = [attempts(fails(ModelUnavailableError("cut"), after=["he", "ll"]), "hello")]
     with ModelServer(script) as server:
-        served = ChatCompletionsModel("m", server.base_url)
+        served = WIRES[wire].model(server)
         for model in (served, MockModel(script)):
             heard: list[str] = []
             with pytest.raises(ModelUnavailableError):
