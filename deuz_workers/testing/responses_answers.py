@@ -67,16 +67,16 @@ class _Events:
         return Piece(sse(record, name), delay_ms, is_text)
 
     def thought(self, item: Mapping[str, Any], place: int) -> Iterator[Piece]:
-        at = {"item_id": item["id"], "output_index": place}
+        at: dict[str, Any] = {"item_id": item["id"], "output_index": place}
         for index, part in enumerate(item["summary"]):
-            here = at | {"summary_index": index}
+            here: dict[str, Any] = {**at, "summary_index": index}
             yield self.of("reasoning_summary_part.added", **here, part=part | {"text": ""})
             yield self.of("reasoning_summary_text.delta", **here, delta=part["text"])
             yield self.of("reasoning_summary_text.done", **here, text=part["text"])
             yield self.of("reasoning_summary_part.done", **here, part=part)
 
     def said(self, item: Mapping[str, Any], place: int, scripted: ScriptedReply) -> Iterator[Piece]:
-        at = {"item_id": item["id"], "output_index": place, "content_index": 0}
+        at: dict[str, Any] = {"item_id": item["id"], "output_index": place, "content_index": 0}
         (part,) = item["content"]
         yield self.of("content_part.added", **at, part=part | {"text": ""})
         for number, fragment in enumerate(fragments_of(scripted)):
@@ -86,14 +86,16 @@ class _Events:
         yield self.of("content_part.done", **at, part=part)
 
     def called(self, item: Mapping[str, Any], place: int, made: ScriptedCall) -> Iterator[Piece]:
-        at = {"item_id": item["id"], "output_index": place}
+        at: dict[str, Any] = {"item_id": item["id"], "output_index": place}
         for piece in argument_pieces(made):
             yield self.of("function_call_arguments.delta", **at, delta=piece)
         yield self.of("function_call_arguments.done", **at, name=item["name"], arguments=item["arguments"])
 
 
-def _turns(given: Sequence[Mapping[str, Any]]) -> int:
+def _turns(given: str | Sequence[Mapping[str, Any]]) -> int:
     """Items of the model that follow each other are one turn."""
+    if isinstance(given, str):
+        return 0
     turns = 0
     was_model = False
     for item in given:

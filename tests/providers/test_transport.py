@@ -105,7 +105,7 @@ async def test_a_call_is_repeated_only_before_its_first_byte(wire: str) -> None:
         with pytest.raises(ModelRateLimitedError) as caught:
             await model.call(ModelRequest("r1", (user("hi"),)))
         assert (caught.value.retry_after_ms, server.received) == (31_000, 2)
-        assert clock.slept_ms[2:] == [30_125]
+        assert clock.slept_ms[2:] == [30_062]
         await model.close()
     with ModelServer([cut(reply("hello there"), 100)]) as server:
         model = WIRES[wire].model(server, **told)

@@ -15,7 +15,7 @@ from deuz_workers.testing.model_server import ModelServer, ReceivedRequest, Serv
 from tests.providers.wires import WIRES
 from tests.workers import wire_agents
 from tests.workers.pool import Pool
-from tests.workers.wire_agents import AGENTS, MODEL_ROOT
+from tests.workers.wire_agents import AGENTS
 
 pytestmark = pytest.mark.processes
 
@@ -44,7 +44,7 @@ def serving(pool: Pool) -> Generator[Deuz]:
     """A client of a pool whose workers talk to a model server."""
     pool.module = "tests.workers.wire_agents:app"
     with ModelServer(answer) as server:
-        pool.start(concurrency=8, **{MODEL_ROOT: server.root})
+        pool.start(concurrency=8, TEST_MODEL_ROOT=server.root)
         app = wire_agents.application(pool.settings)
         yield app
         app.close()
@@ -59,7 +59,7 @@ def test_runs_of_all_wires_end_alike(pool: Pool) -> None:
     wire."""
     with serving(pool) as app:
         handles = {
-            (name, asked): app.enqueue(f"{name}-typed" if asked == "typed" else name, f"{asked} please")
+            (name, asked): app.enqueue(f"{name}-typed" if asked == "typed" else name, f"{asked} please, {name}")
             for name in AGENTS
             for asked in ("tools", "typed", "cut")
         }
@@ -75,7 +75,7 @@ def test_runs_of_all_wires_end_alike(pool: Pool) -> None:
 def test_a_call_waits_for_a_person_on_all_wires(pool: Pool) -> None:
     """The answer goes back under the call's own id, to a worker that may be another."""
     with serving(pool) as app:
-        handles = [app.enqueue(name, "signature please") for name in AGENTS]
+        handles = [app.enqueue(name, f"signature please, {name}") for name in AGENTS]
         for handle in handles:
             [asked] = handle.result(60).pending_approvals
             handle.approve(asked.approval_id)

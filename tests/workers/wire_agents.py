@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 
+from typing_extensions import TypedDict
+
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
@@ -16,8 +18,11 @@ from tests.workers.agents import trace
 
 MODEL_ROOT = "TEST_MODEL_ROOT"
 """Environment variable: scheme, host and port of the model server."""
-BILL = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
 AGENTS = [f"{wire}-{how}" for wire, how in itertools.product(WIRES, ("streamed", "whole"))]
+
+
+class Bill(TypedDict):
+    cents: int
 
 
 @tool
@@ -43,7 +48,7 @@ def application(settings: Settings | None = None) -> Deuz:
         made = WIRES[wire]
         model = made.make("m", root + made.path, stream=how == "streamed", max_retries=0)
         agents.append(Agent(name, model=model, tools=[pay, sign], limits=Limits(max_retries=5)))
-        agents.append(Agent(f"{name}-typed", model=model, tools=[pay], output_type=BILL))
+        agents.append(Agent(f"{name}-typed", model=model, tools=[pay], output_type=Bill))
     return Deuz(agents, settings=settings)
 
 
