@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypedDict
 
 from deuz_workers.ports.output import OutputMode
@@ -23,6 +23,10 @@ class Connection(TypedDict, total=False):
     output_mode: OutputMode
     """How typed answers are asked for: `json`, in the request, or `tool`, by one forced tool, for servers without the first.
     Left out: `json`."""
+    context_window_tokens: int | None
+    """How long a request may be, for agents that compact their history; None or left out: the agent has to say."""
+    rejects: Collection[str]
+    """Which of `temperature` and `max_output_tokens` the model does not take; they are not sent to it."""
     timeouts: Timeouts
     transport: Transport
     """Answers in place of the network, for tests and examples without one."""

@@ -49,6 +49,11 @@ class ReplyStream(Protocol):
 
 class Wire(Protocol):
     @property
+    def name(self) -> str:
+        """For records of runs; never changes."""
+        ...
+
+    @property
     def path(self) -> str:
         """Behind the base URL, with a slash at its beginning."""
         ...

@@ -58,6 +58,8 @@ class WireModel:
         self._name = name
         self._wire = wire
         self.output_mode: OutputMode = connection.get("output_mode", "json")
+        self.context_window_tokens = connection.get("context_window_tokens")
+        self.rejects = frozenset(connection.get("rejects", ()))
         self._api_key = connection.get("api_key")
         self._key_variable = key_variable
         self._headers = dict(connection.get("headers") or {})
@@ -78,6 +80,11 @@ class WireModel:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def protocol(self) -> str:
+        """Of the wire, for records of runs."""
+        return self._wire.name
 
     async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
         """Send the request and read the reply to its end.

@@ -140,7 +140,7 @@ def _finished(scripted: ScriptedReply, asked: Asked, output: Sequence[Mapping[st
     used = used_by(scripted)
     response["usage"] = used and {
         "input_tokens": used.input_tokens,
-        "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": used.cache_write_tokens},
         "output_tokens": used.output_tokens,
         "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
         "total_tokens": used.total_tokens,

@@ -29,13 +29,13 @@ def test_a_plain_answer() -> None:
     usage = {
         "prompt_tokens": 12,
         "completion_tokens": 7,
-        "prompt_tokens_details": {"cached_tokens": 4},
+        "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
         "completion_tokens_details": {"reasoning_tokens": 5},
     }
     reply = read({"content": "Hi."}, model="gpt-2026-01-01", usage=usage)
     assert reply.message.parts == (TextPart("Hi."),)
     assert (reply.finish_reason, reply.model) == ("stop", "openai:gpt-2026-01-01")
-    assert reply.usage == Usage(12, 7, cached_tokens=4, reasoning_tokens=5, cost_micros=None)
+    assert reply.usage == Usage(12, 7, cached_tokens=4, reasoning_tokens=5, cost_micros=None, cache_write_tokens=2)
 
 
 @pytest.mark.parametrize("nonsense", [-1, True, 1.5, 12.0, "12", 10**25, float("nan")])

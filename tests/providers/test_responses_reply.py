@@ -39,22 +39,22 @@ def test_a_plain_answer() -> None:
     usage = {
         "input_tokens": 12,
         "output_tokens": 7,
-        "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
         "output_tokens_details": {"reasoning_tokens": 5},
     }
     reply = read(said(text("Hi.")), model="gpt-2026-01-01", usage=usage)
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
     assert reply.message.parts == (TextPart("Hi.", {"author": AUTHOR, "item": item}),)
     assert (reply.finish_reason, reply.model) == ("stop", "openai:gpt-2026-01-01")
-    assert reply.usage == Usage(12, 7, cached_tokens=4, reasoning_tokens=5, cost_micros=None)
+    assert reply.usage == Usage(12, 7, cached_tokens=4, reasoning_tokens=5, cost_micros=None, cache_write_tokens=2)
 
 
 @pytest.mark.parametrize("nonsense", [-1, True, 1.5, "12", 10**25])
-@pytest.mark.parametrize("place", ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"])
+@pytest.mark.parametrize("place", ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens"])
 def test_usage_that_is_nonsense_is_unknown(place: str, nonsense: object) -> None:
     """One count that is none makes the whole unknown: what is left would be less than was used."""
     details: dict[str, dict[str, Any]] = {
-        "input_tokens_details": {"cached_tokens": 1},
+        "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 1},
         "output_tokens_details": {"reasoning_tokens": 1},
     }
     usage: dict[str, Any] = {"input_tokens": 12, "output_tokens": 7, **details}

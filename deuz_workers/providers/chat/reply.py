@@ -2,7 +2,8 @@
 
 Vendor facts, read 2026-11:
 
-* usage: `prompt_tokens` and `completion_tokens`, with `cached_tokens` and `reasoning_tokens` in their `_details`
+* usage: `prompt_tokens` and `completion_tokens`, with `cached_tokens`, `cache_write_tokens` (openai-python 3.57,
+  `completion_usage.py`) and `reasoning_tokens` in their `_details`
   (https://platform.openai.com/docs/api-reference/chat/object); DeepSeek counts cached input in `prompt_cache_hit_tokens`;
 * a refusal stands in `message.refusal` and the finish reason is `stop` (same page);
 * thoughts come as `reasoning_content` (DeepSeek, older vLLM), as `reasoning` (vLLM since 0.11,
@@ -126,10 +127,11 @@ def read_usage(usage: object) -> Usage | None:
     cached = of_sent.get("cached_tokens")
     if cached is None:
         cached = given.get("prompt_cache_hit_tokens")
-    counts = (sent, received, cached, of_received.get("reasoning_tokens"))
+    counts = (sent, received, cached, of_received.get("reasoning_tokens"), of_sent.get("cache_write_tokens"))
     if (sent is None and received is None) or not all(count is None or is_count(count) for count in counts):
         return None
-    return Usage(*(count or 0 for count in counts), cost_micros=None)
+    *counted, written = (count or 0 for count in counts)
+    return Usage(*counted, cost_micros=None, cache_write_tokens=written)
 
 
 def text_of(content: object) -> str:

@@ -21,6 +21,10 @@ class ChatWire:
     dialect: Dialect
 
     @property
+    def name(self) -> str:
+        return "chat-completions"
+
+    @property
     def path(self) -> str:
         return "/chat/completions"
 

@@ -6,8 +6,8 @@ Vendor facts, read 2026-11 from openai-python 3.57 (`openai/types/responses/resp
   turn on. A message has content of type `output_text` or `refusal`;
 * `status` is `completed`, `incomplete` with a reason in `incomplete_details`, or `failed` with an `error`; `cancelled`,
   `queued` and `in_progress` belong to responses in the background, which are not asked for;
-* usage: `input_tokens` with `cached_tokens` in `input_tokens_details`, `output_tokens` with `reasoning_tokens` in
-  `output_tokens_details` (`response_usage.py`).
+* usage: `input_tokens` with `cached_tokens` and `cache_write_tokens` in `input_tokens_details`, `output_tokens` with
+  `reasoning_tokens` in `output_tokens_details` (`response_usage.py`).
 """
 
 from __future__ import annotations
@@ -94,10 +94,12 @@ def read_usage(usage: object) -> Usage | None:
     of_sent = mapping(given.get("input_tokens_details")) or {}
     of_received = mapping(given.get("output_tokens_details")) or {}
     sent, received = given.get("input_tokens"), given.get("output_tokens")
-    counts = (sent, received, of_sent.get("cached_tokens"), of_received.get("reasoning_tokens"))
+    cached, written = of_sent.get("cached_tokens"), of_sent.get("cache_write_tokens")
+    counts = (sent, received, cached, of_received.get("reasoning_tokens"), written)
     if (sent is None and received is None) or not all(count is None or is_count(count) for count in counts):
         return None
-    return Usage(*(count or 0 for count in counts), cost_micros=None)
+    *counted, written = (count or 0 for count in counts)
+    return Usage(*counted, cost_micros=None, cache_write_tokens=written)
 
 
 def _said(item: Mapping[str, Any], author: str) -> list[TextPart]:

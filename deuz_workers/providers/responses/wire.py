@@ -21,6 +21,10 @@ class ResponsesWire:
     dialect: Dialect
 
     @property
+    def name(self) -> str:
+        return "responses"
+
+    @property
     def path(self) -> str:
         return "/responses"
 
