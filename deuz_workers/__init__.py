@@ -24,6 +24,7 @@ from deuz_workers.errors import (
     AgentRunLeaseError,
     AnswerConflictError,
     AnswerRefusedError,
+    BudgetLedgerError,
     CheckpointVersionError,
     CodecError,
     ConfigurationError,
@@ -116,9 +117,11 @@ if TYPE_CHECKING:
     from deuz_workers.app.ui_state import AgentState, agent_state_from_parts
     from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
+    from deuz_workers.core.budget_warning import BudgetWarning
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.messages import FilePart, ImagePart, Message, TextPart
     from deuz_workers.core.policy import ExecutionPolicy
+    from deuz_workers.core.shared_budget import SharedBudget, Window
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
     from deuz_workers.ports.compaction import CompactionPolicy
@@ -160,6 +163,8 @@ __all__ = [
     "AsyncSwarmHandle",
     "Block",
     "Budget",
+    "BudgetLedgerError",
+    "BudgetWarning",
     "ChatCompletionsModel",
     "CheckpointVersionError",
     "CodecError",
@@ -234,6 +239,7 @@ __all__ = [
     "ScopeMismatchError",
     "ServerUnavailableError",
     "Settings",
+    "SharedBudget",
     "StepInfo",
     "StepPlan",
     "StoreError",
@@ -264,6 +270,7 @@ __all__ = [
     "Verified",
     "VerifyContext",
     "WarningPart",
+    "Window",
     "agent_state_from_parts",
     "client_tool",
     "cost_above",
@@ -317,9 +324,11 @@ _HOMES = {
     "app.ui_state": ("AgentState", "agent_state_from_parts"),
     "core.accounting": ("Accounting", "Amount"),
     "core.approval": ("Approval",),
+    "core.budget_warning": ("BudgetWarning",),
     "core.limits": ("Limits",),
     "core.messages": ("FilePart", "ImagePart", "Message", "TextPart"),
     "core.policy": ("ExecutionPolicy",),
+    "core.shared_budget": ("SharedBudget", "Window"),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
     "ports.compaction": ("CompactionPolicy",),

@@ -44,7 +44,8 @@
     ├── OutputError                   an answer of the model does not have the output type of the run
     ├── HookError                     a guardrail, prepare_step or stop condition raised, or returned what means nothing
     ├── RunContextError               (retry later) the application could not make what tools and hooks of the run need
-    ├── ExecutionPolicyError          code ``deadline_exceeded``, ``budget_exceeded``, ``missing_reservation`` ...
+    ├── ExecutionPolicyError          code ``deadline_exceeded``, ``tool_not_allowed``, ``model_not_allowed`` ...
+    │   └── BudgetLedgerError         code ``budget_exceeded``, ``missing_reservation``, ``window_mismatch`` ...
     ├── RunFailedError                ``handle.result()`` was asked for the output of a run that has none
     ├── ResultTimeoutError            (retry now) the run goes on; only the waiting ended
     ├── SwarmDefinitionError          cycle, repeated id, missing dependency, unknown binding
@@ -413,6 +414,12 @@ class ExecutionPolicyError(DeuzError):
     """The policy of the run forbids it."""
 
     code = "execution_policy"
+
+
+class BudgetLedgerError(ExecutionPolicyError):
+    """A budget does not admit it; nothing was reserved."""
+
+    code = "budget_exceeded"
 
 
 class RunFailedError(DeuzError):

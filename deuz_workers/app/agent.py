@@ -62,6 +62,7 @@ class Agent:
         policy: ExecutionPolicy = NO_POLICY,
         compaction: Literal["auto"] | CompactionPolicy | None = None,
         fallback_models: Iterable[str | Model] = (),
+        execution_estimate: Budget | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -89,6 +90,8 @@ class Agent:
                 completes without its word. It must be idempotent, since it is asked again after a crash.
             compaction: keeps the history within the window of the model, which the model object or the policy says; 'auto' is
                 `CompactionPolicy()`. None: only a history that a provider refused is shortened, once.
+            execution_estimate: what one model call is reserved at, in tokens, usd or both, instead of the bound that is made
+                from the length of its request; for calls that use far less, and for models without a price.
             policy: what every run of the agent may do. A run keeps what it began with and only ever gets narrower, so a wider
                 policy in a later release reaches new runs alone.
             fallback_models: each like `model`, in the order in which they are asked where the model of a call fails before it
@@ -123,6 +126,7 @@ class Agent:
             policy=check_policy(f"agent {name!r}", policy) or NO_POLICY,
             compaction=None if compaction is None else check_compaction(name, compaction, (made, *fallbacks)),
             fallback_models=fallbacks,
+            execution_estimate=None if execution_estimate is None else check_budget(f"agent {name!r}", execution_estimate),
         )
 
     @property

@@ -14,11 +14,21 @@ from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.conversation import Content, GivenMessage
-from deuz_workers.app.embedded import IN_PROCESS_QUEUE, drive_swarm, driver, resume_embedded, run_embedded
+from deuz_workers.app.embedded import drive_swarm, driver, resume_embedded, run_embedded
 from deuz_workers.app.forking import Fork, fork
 from deuz_workers.app.names import check_id
 from deuz_workers.app.operating import AsyncOperator
-from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, Options, agent_run, check_created
+from deuz_workers.app.order import (
+    IN_PROCESS_QUEUE,
+    NO_TAGS,
+    Moment,
+    OnConflict,
+    Options,
+    SharedBudgets,
+    agent_run,
+    check_created,
+    embedded_options,
+)
 from deuz_workers.app.pruning import prune
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.run_file import export_run, import_run
@@ -68,6 +78,7 @@ class AsyncClient:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
         policy: ExecutionPolicy | None = None,
@@ -83,6 +94,7 @@ class AsyncClient:
             start_at, deadline, start_before: a datetime with a zone, or a timedelta from now by the database's clock.
             queue: None: the agent's. priority: -100 to 100, higher first.
             budget: what the run may spend; None: the agent's.
+            shared_budgets: keys (`user:42`) or `SharedBudget`s that its calls are charged to as well.
             concurrency_key: of the runs of the scope that name it, only as many run at a time as it has slots (`limit_key`, the
                 setting concurrency_limits, else one); the others wait as rows. None: the agent's.
             on_conflict: `reject` raises although the run that is there was asked for the same.
@@ -108,6 +120,7 @@ class AsyncClient:
             concurrency_key,
             on_conflict,
             policy,
+            shared_budgets,
         )
         name = agent if isinstance(agent, str) else agent.name
         self._app.registry.check_agent(name)
@@ -129,6 +142,7 @@ class AsyncClient:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
     ) -> AgentStream:
@@ -150,6 +164,7 @@ class AsyncClient:
             budget,
             concurrency_key,
             on_conflict,
+            shared_budgets=shared_budgets,
         )
         asked = self._asked(agent, prompt, messages, options)
 
@@ -195,6 +210,7 @@ class AsyncClient:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         connection: Any = None,
     ) -> AsyncSwarmHandle:
         """The swarm and all its tasks are rows, its first tasks have slots, and workers were asked to look.
@@ -230,13 +246,22 @@ class AsyncClient:
         deadline: Moment | None = None,
         tags: Mapping[str, str] = NO_TAGS,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
     ) -> SwarmResult:
         """Run a swarm on this loop until it has ended or only waits for answers; no worker is involved.
 
         Raises what `run_swarm` raises, and what keeps the swarm from being driven here.
         """
         options = Options(
-            run_id, None, scope, deadline=deadline, tags=tags, queue=IN_PROCESS_QUEUE, budget=budget, on_conflict="reject"
+            run_id,
+            None,
+            scope,
+            deadline=deadline,
+            tags=tags,
+            queue=IN_PROCESS_QUEUE,
+            budget=budget,
+            on_conflict="reject",
+            shared_budgets=shared_budgets,
         )
         async with driver(self._app) as driving:
             handle = await self._create_swarm(swarm, options, None)
@@ -263,6 +288,7 @@ class AsyncClient:
         deadline: Moment | None = None,
         tags: Mapping[str, str] = NO_TAGS,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         on_conflict: OnConflict | None = None,
         policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
@@ -272,7 +298,7 @@ class AsyncClient:
 
         See `run_agent`. Workers leave such a run alone unless they take from the queue `in-process`.
         """
-        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy)
+        options = embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets)
         asked = self._asked(agent, prompt, messages, options)
         return await run_embedded(self._app, asked, options, given_context(tools_context, runtime_context))
 
@@ -288,6 +314,7 @@ class AsyncClient:
         deadline: Moment | None = None,
         tags: Mapping[str, str] = NO_TAGS,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         on_conflict: OnConflict | None = None,
         policy: ExecutionPolicy | None = None,
         tools_context: Mapping[str, Any] | None = None,
@@ -298,7 +325,7 @@ class AsyncClient:
 
         `owned`: the application is closed when the stream ends.
         """
-        options = _embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy)
+        options = embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets)
         asked = self._asked(agent, prompt, messages, options)
         context = given_context(tools_context, runtime_context)
 
@@ -399,7 +426,8 @@ class AsyncClient:
         """A new run that goes on from turn `turn` of this one, which stays as it is; 0: from what it was asked.
 
         What was answered up to there is its history, tools that ran are not called again, and it calls the model next; `prompt`
-        is said before that. Id, budget (None: the agent's) and counters are its own, and it is bound like the first one.
+        is said before that. Id, budget (None: as much as the first run had, else the agent's) and counters are its own, shared
+        budgets are the same, and it is bound like the first one.
 
         Raises: ForkRefusedError, no such turn is answered in the history that the run has; RunExistsError, the id belongs to
         another run; RunNotFoundError.
@@ -462,29 +490,6 @@ class AsyncClient:
         elif created.created and may_ring:
             await self._app.doorbell.ring_here([bell_of(asked)])
         return created
-
-
-def _embedded_options(
-    run_id: str | None,
-    idempotency_key: str | None,
-    scope: str,
-    deadline: Moment | None,
-    tags: Mapping[str, str],
-    budget: Budget | None,
-    on_conflict: OnConflict | None,
-    policy: ExecutionPolicy | None,
-) -> Options:
-    return Options(
-        run_id,
-        idempotency_key,
-        scope,
-        deadline=deadline,
-        tags=tags,
-        queue=IN_PROCESS_QUEUE,
-        budget=budget,
-        on_conflict=on_conflict or ("return" if idempotency_key else "reject"),
-        policy=policy,
-    )
 
 
 def bell_of(run: NewRun) -> Bell:

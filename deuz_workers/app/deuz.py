@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from deuz_workers.app.handle import Handle, SwarmHandle
 from deuz_workers.app.live_channel import LiveChannel
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.operating import Operator
-from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
 from deuz_workers.app.results import AgentResult
@@ -28,6 +28,7 @@ from deuz_workers.app.stream import Stream
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.approval_token import ApprovalSigner
+from deuz_workers.core.budget_warning import BudgetWarning
 from deuz_workers.core.build import Build, build_of
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.policy import ExecutionPolicy
@@ -60,11 +61,14 @@ class Deuz:
         reducers: Iterable[Reducer] = (),
         settings: Settings | None = None,
         prices: Mapping[str, Price] = NO_PRICES,
+        on_budget_warning: Callable[[BudgetWarning], object] | None = None,
         store: RunStore | None = None,
         leases: LeaseProvider | None = None,
     ) -> None:
         """`settings` None: read from environment and file at the first use. `prices`: see `PriceList`.
 
+        `on_budget_warning` is called in the worker when a model call lifts what is used of a budget to its threshold, once per
+        run, scope and dimension; it may be a coroutine function, and what it raises is logged.
         `store` and `leases` take the place of those that the settings name; for stores of one's own and for tests.
         Raises ConfigurationError for a name that is there twice, and for what is no agent or reducer.
         """
@@ -75,6 +79,7 @@ class Deuz:
         )
         self.agents: Mapping[str, Agent] = {agent.name: agent for agent in given}
         self.prices = PriceList(prices)
+        self.on_budget_warning = on_budget_warning
         self.clock: Clock = SystemClock()
         self.ids: Ids = SystemIds(self.clock)
         self._settings = settings
@@ -116,6 +121,7 @@ class Deuz:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
         policy: ExecutionPolicy | None = None,
@@ -142,6 +148,7 @@ class Deuz:
                     queue=queue,
                     priority=priority,
                     budget=budget,
+                    shared_budgets=shared_budgets,
                     concurrency_key=concurrency_key,
                     on_conflict=on_conflict,
                     policy=policy,
@@ -165,6 +172,7 @@ class Deuz:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
     ) -> Stream:
@@ -183,6 +191,7 @@ class Deuz:
                 queue=queue,
                 priority=priority,
                 budget=budget,
+                shared_budgets=shared_budgets,
                 concurrency_key=concurrency_key,
                 on_conflict=on_conflict,
             )
@@ -204,6 +213,7 @@ class Deuz:
         queue: str | None = None,
         priority: int = 0,
         budget: Budget | None = None,
+        shared_budgets: SharedBudgets = (),
         connection: Any = None,
     ) -> SwarmHandle:
         """The swarm and all its tasks are rows, and workers were asked to look. See `AsyncClient.run_swarm` for all of it."""
@@ -220,6 +230,7 @@ class Deuz:
                     queue=queue,
                     priority=priority,
                     budget=budget,
+                    shared_budgets=shared_budgets,
                     connection=connection,
                 )
             )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deuz_workers.app.answers import Answers
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.ledger import accounting
-from deuz_workers.app.order import Options, check_created
+from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import RECONCILIATION, AgentResult, effects_of, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, NO_POLICIES, Runtime
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
 
 log = logging.getLogger(__name__)
-
-IN_PROCESS_QUEUE = "in-process"
-"""Runs that are driven by the process that started them; no worker takes from it unless told to."""
 
 REFUSALS = (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError, CodecError, ExecutionPolicyError)
 """What a store, a lease provider or a stored record has to say; mistakes of the caller's are raised instead."""

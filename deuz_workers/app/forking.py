@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.agent import Agent, check_budget
@@ -36,6 +36,7 @@ class Fork:
     queue: str | None = None
     """None: that of the first run."""
     budget: Budget | None = None
+    """None: as much as the first run may spend, anew; without a limit of its own the agent's. What both share, they share."""
 
 
 async def fork(access: Access, agents: Mapping[str, Agent], name: tuple[str, str], wanted: Fork) -> str:
@@ -55,7 +56,9 @@ async def fork(access: Access, agents: Mapping[str, Agent], name: tuple[str, str
         raise not_found(scope, run_id)
     if loaded.head.kind != "agent":
         raise ForkRefusedError(f"run {run_id!r} is a {loaded.head.kind}; only runs of agents are forked", run_id=run_id)
-    new = _new_run(access, agents, loaded, await journal_of(access.store, loaded), wanted)
+    own = await access.store.balance(run_scope_key(loaded.head.rid))
+    limit = wanted.budget or (None if own is None else own.limit)
+    new = _new_run(access, agents, loaded, await journal_of(access.store, loaded), replace(wanted, budget=limit))
     created = await access.store.insert_run(new)
     if not created.created and not created.same_input:
         raise RunExistsError(
@@ -90,9 +93,10 @@ def _new_run(
         check_budget("this run", budget)
     rid = access.ids.rid()
     run_id = wanted.run_id or str(rid)
-    scopes = () if budget is None else (run_scope_key(rid),)
+    above = tuple(key for key in run.envelope.scopes if key != run_scope_key(head.rid))
+    scopes = (() if budget is None else (run_scope_key(rid),)) + above
     history = (*tuple(run.transcript)[: place.last_seq + 1], *said)
-    begins = AgentRunEnvelope(rid, head.scope, run_id, "agent", head.agent, scopes=scopes)
+    begins = AgentRunEnvelope(rid, head.scope, run_id, "agent", head.agent, scopes=scopes, shared=run.envelope.shared)
     envelope = forked(run.envelope, turn, history, begins)
     given = message_rows([message_to_record(message) for message in said])
     kept = tuple(row for row in loaded.messages if 0 <= row.seq <= place.last_seq)

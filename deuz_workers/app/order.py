@@ -17,6 +17,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
+from deuz_workers.core.shared_budget import SharedBudget, shared_keys
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, ScopeMismatchError
 from deuz_workers.ports.runtime import Ids
@@ -24,6 +25,7 @@ from deuz_workers.ports.store import Created, NewRun, When
 
 Moment = datetime | timedelta
 """A point in time with a zone, or a time from now by the database's clock."""
+SharedBudgets = Iterable[str | SharedBudget]
 OnConflict = Literal["return", "reject"]
 
 FARTHEST = timedelta(days=36_525)
@@ -32,6 +34,8 @@ MAX_TAG_BYTES = 2_000
 """Name and value together as UTF-8: tags are found by an index, a row of which takes 2,700 bytes in Postgres."""
 
 NO_TAGS: Mapping[str, str] = {}
+IN_PROCESS_QUEUE = "in-process"
+"""Runs that are driven by the process that started them; no worker takes from it unless told to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Options:
     """`reject`: raise `RunExistsError` although the run that is there was asked for the same."""
     policy: ExecutionPolicy | None = None
     """What the run may do, beside what its agent's policy says."""
+    shared_budgets: SharedBudgets = ()
+    """What its model calls are charged to beside its own budget; a key alone is charged as it is stored."""
 
     def __post_init__(self) -> None:
         check_id("a scope", self.scope)
@@ -78,11 +84,20 @@ class Options:
         if self.budget is not None:
             check_budget("this run", self.budget)
         check_policy("this run", self.policy)
+        object.__setattr__(self, "shared_budgets", _shared(self.shared_budgets))
+        keys = [shared.key for shared in self.shared]
+        if len(set(keys)) < len(keys):
+            raise ConfigurationError(f"a shared budget is named twice: {', '.join(sorted(keys))}")
         if self.on_conflict not in get_args(OnConflict):
             raise ConfigurationError(f"on_conflict is 'return' or 'reject', not {self.on_conflict!r}")
         check_tags(self.tags)
         for name in ("start_at", "deadline", "start_before"):
             when(name, getattr(self, name))
+
+    @property
+    def shared(self) -> tuple[SharedBudget, ...]:
+        """`shared_budgets` in the order of their keys."""
+        return cast("tuple[SharedBudget, ...]", self.shared_budgets)
 
 
 def check_tags(tags: object) -> None:
@@ -124,6 +139,32 @@ def when(name: str, moment: Moment | None) -> When | None:
             raise ConfigurationError(f"{name} is a datetime with a zone or a timedelta, not a {type(moment).__name__}")
 
 
+def embedded_options(
+    run_id: str | None,
+    idempotency_key: str | None,
+    scope: str,
+    deadline: Moment | None,
+    tags: Mapping[str, str],
+    budget: Budget | None,
+    on_conflict: OnConflict | None,
+    policy: ExecutionPolicy | None,
+    shared_budgets: SharedBudgets,
+) -> Options:
+    """Of a run that this process executes: no worker looks for it, and asking again under an idempotency key finds it."""
+    return Options(
+        run_id,
+        idempotency_key,
+        scope,
+        deadline=deadline,
+        tags=tags,
+        queue=IN_PROCESS_QUEUE,
+        budget=budget,
+        on_conflict=on_conflict or ("return" if idempotency_key else "reject"),
+        policy=policy,
+        shared_budgets=shared_budgets,
+    )
+
+
 def agent_run(
     ids: Ids,
     agent: str,
@@ -140,6 +181,7 @@ def agent_run(
     run_id = options.run_id or str(rid)
     policy = (known.definition.policy if known else NO_POLICY).narrowed(options.policy)
     asked_for: dict[str, object] = {} if options.policy is None else {"policy": options.policy.to_record()}
+    asked_for |= shared_record(options.shared)
     envelope = AgentRunEnvelope(
         rid,
         options.scope,
@@ -147,7 +189,8 @@ def agent_run(
         "agent",
         agent,
         limits=known.limits if known else Limits(),
-        scopes=(run_scope_key(rid),) if budget else (),
+        scopes=((run_scope_key(rid),) if budget else ()) + shared_keys(options.shared),
+        shared=options.shared,
         policy=policy,
     )
     records = [message_to_record(message) for message in history]
@@ -193,6 +236,25 @@ def message_rows(records: list[dict[str, object]]) -> tuple[MessageRow, ...]:
 
 def budget_record(budget: Budget | None) -> list[int | None] | None:
     return None if budget is None else [budget.tokens, budget.usd_micros]
+
+
+def _shared(given: SharedBudgets) -> tuple[SharedBudget, ...]:
+    """As values, by key. Raises `ConfigurationError`."""
+    if isinstance(given, str | SharedBudget):
+        raise ConfigurationError("shared_budgets is a list of keys or SharedBudget(...)")
+    found: list[SharedBudget] = []
+    for one in given:
+        if not isinstance(one, str | SharedBudget):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
+            raise ConfigurationError(f"a shared budget is a key or a SharedBudget, not a {type(one).__name__}")
+        found.append(SharedBudget(one, as_stored=True) if isinstance(one, str) else one)
+        if found[-1].limit.is_limited:
+            check_budget(f"shared budget {found[-1].key!r}", found[-1].limit)
+    return tuple(sorted(found, key=lambda shared: shared.key))
+
+
+def shared_record(shared: tuple[SharedBudget, ...]) -> dict[str, object]:
+    """For digests of what was asked for; nothing where nothing is shared."""
+    return {"shared_budgets": [one.to_record() for one in shared]} if shared else {}
 
 
 def check_created(asked: NewRun, created: Created, options: Options) -> None:

@@ -10,7 +10,7 @@ from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
-from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
@@ -36,6 +36,7 @@ async def run_agent(
     deadline: Moment | None = None,
     tags: Mapping[str, str] = NO_TAGS,
     budget: Budget | None = None,
+    shared_budgets: SharedBudgets = (),
     on_conflict: OnConflict | None = None,
     policy: ExecutionPolicy | None = None,
     tools_context: Mapping[str, Any] | None = None,
@@ -71,6 +72,7 @@ async def run_agent(
             deadline=deadline,
             tags=tags,
             budget=budget,
+            shared_budgets=shared_budgets,
             on_conflict=on_conflict,
             policy=policy,
             tools_context=tools_context,

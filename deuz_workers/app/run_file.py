@@ -23,7 +23,7 @@ from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.receipts import fold_receipts
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, RunFileError
-from deuz_workers.ports.store import ScopeBalance
+from deuz_workers.ports.budgets import ScopeBalance
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
 FORMAT, FORMAT_VERSION = "deuz-run", 1

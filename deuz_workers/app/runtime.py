@@ -53,6 +53,8 @@ class Runtime:
         clock = clock or app.clock
         self.store: RunStore = store or app.store
         self.leases: LeaseProvider = leases or app.leases
+        if app.settings.prices_file is not None:
+            app.prices.read(app.settings.prices_file)
         settings = settings or app.settings.engine
         self.heartbeat = Heartbeat(self.leases, settings.lease_ttl_ms, clock)
         self.gear = Gear(
@@ -66,6 +68,7 @@ class Runtime:
             prices=app.prices,
             sink=sink or app.live.sink,
             threads=THREADS,
+            on_budget_warning=app.on_budget_warning,
             signer=app.signer,
             settings=settings,
             histories=Histories(settings.history_cache_bytes),

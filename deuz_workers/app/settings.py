@@ -85,6 +85,13 @@ class Settings(BaseSettings):
     concurrency_limits: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict[str, int])
     """Runs at a time of each concurrency key, for keys whose limit is not stored; of a key that is not listed, one. In the
     environment as JSON."""
+    prices_file: Path | None = None
+    """TOML with prices that go before the tables, see docs/budgets.md."""
+    unknown_prices: Literal["refuse", "allow"] = "refuse"
+    """What becomes of a call of a model without a price under a limit in dollars. `allow`: its money is not counted."""
+    budget_warn_percent: int = Field(0, ge=0, le=100)
+    """Of every limit that has no threshold of its own: a call that lifts what is used to it or above is told, once per run. 0:
+    only where the budget says it itself."""
     enqueue: Literal["shut", "signed", "unsigned"] = "signed"
     """Which messages `deuz.enqueue` workers accept: none, those signed with one of `producer_keys`, or any, in which case
     whoever can write to the broker can start runs."""
@@ -138,7 +145,7 @@ class Settings(BaseSettings):
             raise ValueError(f"there is more than one producer key with the id {', '.join(twice)}")
         return keys
 
-    @field_validator("redis_url", "leases_url", "broker_url", "live_url", mode="before")
+    @field_validator("redis_url", "leases_url", "broker_url", "live_url", "prices_file", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
@@ -199,6 +206,8 @@ class Settings(BaseSettings):
             step_limit_ms=self.step_limit_ms,
             step_turns=self.step_turns,
             concurrency_limits=self.concurrency_limits,
+            budget_warn_percent=self.budget_warn_percent or None,
+            unknown_prices=self.unknown_prices,
         )
 
     def masked(self) -> Mapping[str, object]:

@@ -9,7 +9,7 @@ from deuz_workers.app.agent import Agent
 from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
 from deuz_workers.app.conversation import Content, GivenMessage
-from deuz_workers.app.order import NO_TAGS, Moment, OnConflict
+from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
 from deuz_workers.app.run_agent import application_of
 from deuz_workers.app.stream import Stream
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
@@ -33,6 +33,7 @@ def stream_agent(
     deadline: Moment | None = None,
     tags: Mapping[str, str] = NO_TAGS,
     budget: Budget | None = None,
+    shared_budgets: SharedBudgets = (),
     on_conflict: OnConflict | None = None,
     policy: ExecutionPolicy | None = None,
     tools_context: Mapping[str, Any] | None = None,
@@ -55,6 +56,7 @@ def stream_agent(
         deadline=deadline,
         tags=tags,
         budget=budget,
+        shared_budgets=shared_budgets,
         on_conflict=on_conflict,
         policy=policy,
         tools_context=tools_context,

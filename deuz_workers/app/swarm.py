@@ -8,7 +8,7 @@ from typing import cast
 from deuz_workers.app.agent import Agent, check_budget
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
 from deuz_workers.app.names import check_name
-from deuz_workers.app.order import Options, budget_record, message_rows, when
+from deuz_workers.app.order import Options, budget_record, message_rows, shared_record, when
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
 from deuz_workers.core.change import RunKind
@@ -18,6 +18,7 @@ from deuz_workers.core.graph import check_graph, ranks
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key, task_run_id
+from deuz_workers.core.shared_budget import SharedBudget, shared_keys
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError, SwarmDefinitionError
 from deuz_workers.ports.runtime import Ids
@@ -114,30 +115,39 @@ class Swarm:
         rid = ids.rid()
         run_id = options.run_id or str(rid)
         budget = options.budget or self.budget
-        shared = (run_scope_key(rid),) if budget else ()
+        shared = options.shared
+        scopes = ((run_scope_key(rid),) if budget else ()) + shared_keys(shared)
         head = NewRun(
             rid,
             options.scope,
             run_id,
             "swarm",
             self.name,
-            encode_body(AgentRunEnvelope(rid, options.scope, run_id, "swarm", self.name, scopes=shared)),
+            encode_body(AgentRunEnvelope(rid, options.scope, run_id, "swarm", self.name, scopes=scopes, shared=shared)),
             queue=options.queue or self.queue or "default",
             priority=options.priority,
             deadline=when("deadline", options.deadline),
             tags=dict(options.tags),
             idempotency_key=options.idempotency_key,
-            input_digest=self._digest(budget),
+            input_digest=self._digest(budget, shared),
             budget=budget,
         )
         order = ranks(self._edges())
         tasks = tuple(
-            NewTask(task.task_id, self._task_run(ids, agents, task, head, shared), task.depends_on, order[task.task_id])
+            NewTask(task.task_id, self._task_run(ids, agents, task, head, scopes, shared), task.depends_on, order[task.task_id])
             for task in self.tasks
         )
         return head, NewSwarm(self.concurrency, tasks)
 
-    def _task_run(self, ids: Ids, agents: Mapping[str, Agent], task: Task, head: NewRun, shared: tuple[str, ...]) -> NewRun:
+    def _task_run(
+        self,
+        ids: Ids,
+        agents: Mapping[str, Agent],
+        task: Task,
+        head: NewRun,
+        scopes: tuple[str, ...],
+        shared: tuple[SharedBudget, ...],
+    ) -> NewRun:
         rid = ids.rid()
         run_id = task_run_id(head.run_id, task.task_id)
         known = agents.get(task.binding) if task.kind == "agent" else None
@@ -149,7 +159,8 @@ class Swarm:
             task.kind,
             task.binding,
             limits=known.limits if known else Limits(),
-            scopes=((run_scope_key(rid),) if budget else ()) + shared,
+            scopes=((run_scope_key(rid),) if budget else ()) + scopes,
+            shared=shared,
         )
         return NewRun(
             rid,
@@ -169,7 +180,7 @@ class Swarm:
     def _edges(self) -> list[tuple[str, tuple[str, ...]]]:
         return [(task.task_id, task.depends_on) for task in self.tasks]
 
-    def _digest(self, budget: Budget | None) -> str:
+    def _digest(self, budget: Budget | None, shared: tuple[SharedBudget, ...]) -> str:
         tasks = [
             {
                 "id": task.task_id,
@@ -181,4 +192,5 @@ class Swarm:
             }
             for task in self.tasks
         ]
-        return digest({"swarm": self.name, "tasks": tasks, "slots": self.concurrency, "budget": budget_record(budget)})
+        asked = {"swarm": self.name, "tasks": tasks, "slots": self.concurrency, "budget": budget_record(budget)}
+        return digest({**asked, **shared_record(shared)})

@@ -42,7 +42,7 @@ def accounting_of(envelope: AgentRunEnvelope) -> Accounting:
     """Of the run's own calls, as its record counts them."""
     call = envelope.checkpoint.open_call
     return Accounting(
-        Amount(envelope.usage.total_tokens, envelope.settled_cost_micros),
+        Amount(envelope.usage.total_tokens - envelope.unsettled_tokens, envelope.settled_cost_micros),
         NO_AMOUNT if call is None else Amount(call.tokens, call.cost_micros),
         Amount(envelope.unknown_tokens, envelope.unknown_cost_micros),
     )

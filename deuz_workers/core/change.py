@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
+from deuz_workers.core.shared_budget import SharedBudget
+from deuz_workers.core.usage import Budget, Usage
+
 RunStatus = Literal["queued", "running", "suspended", "completed", "stopped", "failed"]
 Phase = Literal["loop", "finalizing", "extracting"]
 RunKind = Literal["agent", "reducer", "swarm"]
@@ -19,6 +22,7 @@ TaskStatus = Literal[
 NoteKind = Literal["cancel", "message", "retry", "reconcile", "child"]
 ItemKind = Literal["approval", "client_tool", "deferral", "child_run", "quarantine"]
 
+NO_USAGE = Usage()
 FINAL: frozenset[RunStatus] = frozenset(("completed", "stopped", "failed"))
 
 
@@ -203,16 +207,25 @@ class TaskEnding:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Set `tokens` and `cost_micros` aside in every scope of `scopes` that has a limit, all or nothing.
+    """Set `tokens` and `cost_micros` aside in every scope of `scopes` that has a row, all or nothing.
 
-    `scopes`: scope keys, deepest first. Idempotent by `request_id`: a second reserve of the same id changes nothing.
-    `cost_micros` None: no price is known; a scope with a USD limit then refuses.
+    `scopes`: scope keys, deepest first. Idempotent by `request_id`: a second reserve of the same id changes nothing and is
+    answered as the first one was, also if that was refused; with other amounts it is refused as `request_mismatch`.
+    `cost_micros` None: no price is known; a scope with a USD limit then refuses, unless `uncounted`.
     """
 
     request_id: str
     scopes: tuple[str, ...]
     tokens: int
     cost_micros: int | None
+    shared: tuple[SharedBudget, ...] = ()
+    """What the run holds those of `scopes` to that several runs share; they get a row at their first use."""
+    model: str = ""
+    """For reports."""
+    uncounted: bool = False
+    """Without a price, money is not counted and limits of it do not refuse."""
+    warn_percent: int | None = None
+    """Of limits of scopes that have no threshold of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +240,9 @@ class Settle:
     outcome: Literal["settled", "released", "unknown"]
     tokens: int = 0
     cost_micros: int | None = 0
+    """None where no price is known: a call that was reserved in money is then `unknown`, another one settled by its tokens."""
+    usage: Usage = NO_USAGE
+    """Tokens by kind, for reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +310,18 @@ class Applied:
     woken: tuple[Bell, ...] = ()
     swarm_open: int | None = None
     """Tasks of the swarm that have not ended, after this commit."""
+    charged: tuple[ScopeUse, ...] = ()
+    """Of a reservation: scopes with a threshold of warning, as they are with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeUse:
+    """What counts in a scope - spent, held and unknown, in a rolling window what is in it - and what it is held to."""
+
+    key: str
+    used: Budget
+    limit: Budget
+    warn_percent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +341,14 @@ class CancelPending:
 
 @dataclass(frozen=True, slots=True)
 class BudgetExceeded:
-    """A scope refused the reservation; nothing was written."""
+    """A scope refused the reservation; nothing was written but that it did.
+
+    `missing_reservation`: the scope limits money, and no price is known. `window_mismatch`: it has another window than the run
+    asks for. `request_mismatch`: the request was made before with other amounts; `scope` is empty then.
+    """
 
     scope: str
-    reason: Literal["budget_exceeded", "missing_reservation"]
+    reason: Literal["budget_exceeded", "missing_reservation", "window_mismatch", "request_mismatch"]
 
 
 Outcome = Applied | RevisionConflict | CancelPending | BudgetExceeded

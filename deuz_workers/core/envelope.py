@@ -20,6 +20,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
+from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import CheckpointVersionError, CodecError, ConfigurationError
 
@@ -28,6 +29,7 @@ READABLE_VERSIONS = frozenset((1, 2))
 CHECKPOINT_VERSION = 1
 
 NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+NO_WARNED: frozenset[tuple[str, str]] = frozenset()
 NO_RECEIPTS: Mapping[tuple[int, str], Receipt] = MappingProxyType({})
 NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
@@ -45,6 +47,12 @@ class OpenCall:
     purpose: Literal["turn", "summary"] = "turn"
     model: str | None = None
     """Name of the model, where it is not the agent's own."""
+    charged_model: str = ""
+    """Name of the model whoever's it is, for reports of budgets; no part of the record."""
+    uncounted: bool = False
+    """Admitted without a price although a scope may limit money; no part of the record."""
+    warn_percent: int | None = None
+    """Of limits of scopes without a threshold of their own; no part of the record."""
 
     def to_record(self) -> dict[str, object]:
         record: dict[str, object] = {"request_id": self.request_id, "attempt": self.attempt, "tokens": self.tokens}
@@ -141,7 +149,13 @@ class AgentRunEnvelope:
     calibration: int = FIRST_CALIBRATION
     """Thousandths by which estimates of this run's requests are multiplied, as the newest counted one tells (CMP-010)."""
     scopes: tuple[str, ...] = ()
-    """Budget scopes that every model call reserves in, deepest first."""
+    """Budget scopes that every model call reserves in, deepest first, shared ones last and by key."""
+    shared: tuple[SharedBudget, ...] = ()
+    """What the run holds those of `scopes` to that other runs share."""
+    warned: frozenset[tuple[str, str]] = NO_WARNED
+    """Scope and dimension of which this run was warned and that have not been below the threshold since (WIN-010)."""
+    unsettled_tokens: int = 0
+    """Part of `usage`: of replies whose price is not known although money was reserved, so that their estimates stay held."""
     binding: Mapping[str, object] | None = None
     verdicts: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_VERDICTS)
     """Recorded answers to approval requests by call id, kept until the turn is answered."""
@@ -220,6 +234,12 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["calibration"] = envelope.calibration
     if envelope.scopes:
         record["scopes"] = list(envelope.scopes)
+    if envelope.shared:
+        record["shared"] = [shared.to_record() for shared in envelope.shared]
+    if envelope.warned:
+        record["warned"] = sorted(map(list, envelope.warned))
+    if envelope.unsettled_tokens:
+        record["unsettled_tokens"] = envelope.unsettled_tokens
     if envelope.binding is not None:
         record["binding"] = dict(envelope.binding)
     if envelope.verdicts:
@@ -307,6 +327,9 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             settled_cost_micros=_cost(record.get("settled_cost_micros", usage.cost_micros)),
             calibration=_int(record.get("calibration", FIRST_CALIBRATION)),
             scopes=tuple(cast("list[str]", record.get("scopes", []))),
+            shared=tuple(map(SharedBudget.from_record, cast("list[Mapping[str, object]]", record.get("shared", [])))),
+            warned=frozenset((str(key), str(name)) for key, name in cast("list[list[str]]", record.get("warned", []))),
+            unsettled_tokens=_int(record.get("unsettled_tokens", 0)),
             binding=cast("Mapping[str, object] | None", record.get("binding")),
             verdicts=cast("Mapping[str, Mapping[str, object]]", record.get("verdicts", NO_VERDICTS)),
             held=tuple(map(message_from_record, cast("list[object]", record.get("held", [])))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from deuz_workers.core.change import ItemRow
+from deuz_workers.core.change import ItemRow, ScopeUse
 from deuz_workers.core.compaction import Compaction
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.failover import ModelId
@@ -125,6 +125,13 @@ class VerificationEnded:
     verdict: Verdict
     text: str | None = None
     """Feedback of `rejected`; reason of `inconclusive`, where there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStood:
+    """How scopes with a threshold of warning stood when a call was admitted."""
+
+    charged: tuple[ScopeUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +348,7 @@ Event = (
     | OutputRejected
     | VerificationStarted
     | VerificationEnded
+    | BudgetStood
     | ModelCallStarted
     | ModelReplied
     | ModelCallFailed

@@ -4,8 +4,8 @@ Events of the journal, which readers of a run see: `run.bound`, `run.policy_narr
 `run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`,
 `verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `guardrail`, `warning`,
 `turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`,
-`call.denied`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and reasons of
-guardrails; never prompts, arguments, results.
+`call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and
+reasons of guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from deuz_workers.core.budget_warning import stood
 from deuz_workers.core.candidate import ask_for_repair
-from deuz_workers.core.change import Stage
+from deuz_workers.core.change import ScopeUse, Stage
 from deuz_workers.core.draft import Draft
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import calibration_of
 from deuz_workers.core.events import (
     Bound,
+    BudgetStood,
     CallCompleted,
     CallExecuted,
     CallFailed,
@@ -132,6 +134,8 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.inputs_given = True
             draft.append(*messages)
             draft.journal("run.inputs", count=len(messages))
+        case BudgetStood(charged):
+            _watch_budgets(draft, charged)
         case ModelCallStarted(call):
             _start_model_call(draft, call)
         case ModelReplied():
@@ -195,6 +199,13 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
             _fold_call(draft, CallFailed(word.call_id, render(word.output), reconciled=True))
         else:
             _fold_call(draft, CallExecuted(word.call_id, word.output, reconciled=True))
+
+
+def _watch_budgets(draft: Draft, charged: tuple[ScopeUse, ...]) -> None:
+    warnings, told = stood(charged, draft.value("warned"))
+    draft.change(warned=told)
+    for warning in warnings:
+        draft.journal("budget.warned", key=warning.key, dimension=warning.dimension, percent=warning.percent)
 
 
 def _start_model_call(draft: Draft, call: OpenCall) -> None:

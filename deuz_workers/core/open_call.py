@@ -20,7 +20,16 @@ def open_call(draft: Draft, call: OpenCall, **place: int) -> None:
     draft.starts = True
     scopes = draft.envelope.scopes
     if scopes:
-        draft.reserve = Reserve(call.request_id, scopes, call.tokens, call.cost_micros)
+        draft.reserve = Reserve(
+            call.request_id,
+            scopes,
+            call.tokens,
+            call.cost_micros,
+            draft.envelope.shared,
+            call.charged_model,
+            call.uncounted,
+            call.warn_percent,
+        )
     purpose, model = purpose_of(call), call.model
     draft.journal("model.called", step=draft.step, attempt=call.attempt, purpose=purpose, model=model, **place)
 
@@ -83,6 +92,10 @@ def close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"],
     if call is None:
         return
     draft.move(open_call=None)
+    if outcome == "settled" and used is not None and used.cost_micros is None and call.cost_micros is not None:
+        # Money was reserved for it, and what it costs is not known: the estimate stays held (LED-001, BUD-007).
+        draft.change(unsettled_tokens=draft.value("unsettled_tokens") + used.total_tokens)
+        outcome = "unknown"
     if outcome == "unknown":
         draft.change(unknown_tokens=draft.value("unknown_tokens") + call.tokens)
         draft.change(unknown_cost_micros=added(draft.value("unknown_cost_micros"), call.cost_micros))
@@ -92,7 +105,7 @@ def close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"],
     if not scopes:
         return
     if outcome == "settled" and used is not None:
-        settle = Settle(call.request_id, scopes, "settled", used.total_tokens, used.cost_micros)
+        settle = Settle(call.request_id, scopes, "settled", used.total_tokens, used.cost_micros, used)
     else:
         settle = Settle(call.request_id, scopes, outcome)
     draft.settle = (*draft.settle, settle)

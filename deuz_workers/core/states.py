@@ -26,6 +26,7 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("running", "Bound"): ("running",),
     ("running", "PolicyNarrowed"): ("running",),
     ("running", "ModelCallStarted"): ("running",),
+    ("running", "BudgetStood"): ("running",),
     ("running", "ModelReplied"): ("running",),
     ("queued", "GuardrailFired"): ("queued",),
     ("queued", "InputChecked"): ("queued",),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from deuz_workers.core.breaker import counts
 from deuz_workers.core.change import BudgetExceeded
+from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.events import Bound, Finished, ModelCallFailed
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.run import Run
@@ -21,7 +24,7 @@ from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.telling import Telling
 from deuz_workers.engine.user_code import Broken, apart
 from deuz_workers.errors import (
-    ExecutionPolicyError,
+    BudgetLedgerError,
     ModelBreakerOpenError,
     ModelError,
     ModelResponseError,
@@ -57,12 +60,20 @@ def limits_of(agent: AgentDefinition, run: Run) -> Limits:
     return agent.limits if run.envelope.binding is None else run.envelope.limits
 
 
+_REFUSALS: Mapping[str, str] = {
+    "budget_exceeded": "the budget of scope {scope} has no room for this model call; raise the budget or start a new run",
+    "missing_reservation": "the budget of scope {scope} limits money and no price is known for the model; name one in `prices` "
+    "or in the file of the setting prices_file, or see the setting unknown_prices",
+    "window_mismatch": "scope {scope} has another window than this run asks for, and the first use of a scope decides; name "
+    "that window, or take another key",
+    "request_mismatch": "this model call was reserved before with other amounts, so it is not the same call; start a new run",
+}
+
+
 def budget_ending(refusal: BudgetExceeded) -> Finished:
     """The run ends because a budget has no room for this call."""
-    error = ExecutionPolicyError(
-        f"the budget of scope {refusal.scope!r} has no room for this model call; raise the budget or start a new run",
-        code=refusal.reason,
-        scope=refusal.scope,
+    error = BudgetLedgerError(
+        _REFUSALS[refusal.reason].format(scope=repr(refusal.scope)), code=refusal.reason, scope=refusal.scope
     )
     return Finished("failed", error=as_record(error))
 
@@ -141,6 +152,29 @@ def _back_off_ms(request_id: str, base_ms: int, most_ms: int, before: int) -> in
     most = min(base_ms * 2**before, most_ms)
     draw = int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:4]) / 2**32
     return max(1, round(most * draw))
+
+
+def call_to_open(
+    gear: Gear, agent: AgentDefinition, model: Model, request_id: str, attempt: int, most: Usage, **given: Any
+) -> OpenCall:
+    """The call as it is reserved: `most`, or what the agent says that its calls may use."""
+    estimate = agent.execution_estimate
+    tokens, cost = most.total_tokens, None if estimate is None else estimate.usd_micros
+    if cost is None:
+        cost = known_cost(gear.prices.cost_micros(model.name, most))
+    if estimate is not None and estimate.tokens is not None:
+        tokens = estimate.tokens
+    return OpenCall(
+        request_id,
+        attempt,
+        tokens,
+        cost,
+        **given,
+        model=None if model is agent.model else model.name,
+        charged_model=model.name,
+        uncounted=gear.settings.unknown_prices == "allow",
+        warn_percent=gear.settings.budget_warn_percent,
+    )
 
 
 def priced(gear: Gear, run: Run, model: str, usage: Usage | None) -> Usage | None:

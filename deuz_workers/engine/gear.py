@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from deuz_workers.core.approval_token import ApprovalSigner
+from deuz_workers.core.budget_warning import BudgetWarning
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run
 from deuz_workers.engine.controls import KnownControls
@@ -45,6 +46,8 @@ class Gear:
     policies: Mapping[tuple[str, str], ExecutionPolicy] = field(default_factory=dict[tuple[str, str], ExecutionPolicy])
     """By scope and run id: given by whoever drives the run in this process, to narrow it."""
     controls: KnownControls = field(default_factory=KnownControls)
+    on_budget_warning: Callable[[BudgetWarning], object] | None = None
+    """Told when a budget is nearly used up; what it does changes nothing."""
     signer: ApprovalSigner | None = None
     """Checks the tokens of approvals; None: they need none."""
     process: str = ""

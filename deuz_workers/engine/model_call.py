@@ -10,7 +10,6 @@ from functools import partial
 
 from deuz_workers.core.candidate import candidate
 from deuz_workers.core.effects import CallModel
-from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import usage_bound
 from deuz_workers.core.events import ContextOverflowed, Event, ModelCallStarted, ModelFailedOver, ModelReplied, Warned
 from deuz_workers.core.failover import moves_on, repeats_first
@@ -23,6 +22,7 @@ from deuz_workers.engine.asking import (
     Ended,
     ask,
     binding_event,
+    call_to_open,
     failed_call,
     kept_back,
     limit_of_call_ms,
@@ -79,9 +79,8 @@ class ModelCall:
         """Events that have to be saved before the request leaves."""
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
         most = usage_bound(size_bytes, self.agent.max_output_tokens, writes_cache=getattr(self.model, "writes_cache", False))
-        cost = self.gear.prices.cost_micros(self.model.name, most)
-        name = None if self.model is self.agent.model else self.model.name
-        call = OpenCall(self.request_id, self.effect.attempt, most.total_tokens, cost, most.input_tokens, model=name)
+        tokens = most.input_tokens
+        call = call_to_open(self.gear, self.agent, self.model, self.request_id, self.effect.attempt, most, input_tokens=tokens)
         return (*binding_event(self.agent, self.run, self.bindings), *self._repair(), ModelCallStarted(call))
 
     def _repair(self) -> tuple[Warned, ...]:

@@ -16,6 +16,7 @@ from deuz_workers.core.events import (
 )
 from deuz_workers.core.limits import Limits
 from deuz_workers.engine.asking import budget_ending
+from deuz_workers.engine.budget_watch import watch_budgets
 from deuz_workers.engine.committer import BudgetRefused, StepOver
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.restraint import draw_for_model, settle_rates
@@ -66,6 +67,7 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
     except BudgetRefused as refused:
         await leg.commit(budget_ending(refused.refusal))
         return "ended"
+    await watch_budgets(leg)
     leg.hold_for(call.limits.model_timeout_ms, label)
     event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
     await settle_rates(leg, rates, tokens, event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
@@ -39,5 +40,9 @@ class EngineSettings:
     nobody_postpone_max_ms: int = 300_000
     concurrency_limits: Mapping[str, int] = field(default_factory=lambda: NO_LIMITS)
     """Slots of concurrency keys that nobody has set in the store; of others 1."""
+    budget_warn_percent: int | None = None
+    """Of every limit that has no threshold of its own; None: only of those that have one."""
+    unknown_prices: Literal["refuse", "allow"] = "refuse"
+    """A call of a model without a known price under a limit in dollars: refused, or admitted with its money uncounted."""
     cascade_batch: int = 500
     """Most tasks that one commit of a cascade changes (SWM-033)."""

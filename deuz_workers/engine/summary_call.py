@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from deuz_workers.core.compaction import reshaped
-from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import usage_bound
 from deuz_workers.core.events import Event, HistorySummarized, ModelCallFailed, SummaryStarted
 from deuz_workers.core.history import History
@@ -14,7 +13,17 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
 from deuz_workers.core.run import Run
 from deuz_workers.core.summary_request import summary_messages
-from deuz_workers.engine.asking import Ended, ask, binding_event, failed_call, kept_back, limit_of_call_ms, limits_of, priced
+from deuz_workers.engine.asking import (
+    Ended,
+    ask,
+    binding_event,
+    call_to_open,
+    failed_call,
+    kept_back,
+    limit_of_call_ms,
+    limits_of,
+    priced,
+)
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.reply_check import check_reply, stored_reply
@@ -60,9 +69,7 @@ class SummaryCall:
         """Events that have to be saved before the request leaves."""
         size_bytes, writes_cache = History(self.messages).size_bytes, getattr(self.model, "writes_cache", False)
         most = usage_bound(size_bytes, self.max_output_tokens, writes_cache=writes_cache)
-        cost = self.gear.prices.cost_micros(self.model.name, most)
-        name = None if self.model is self.agent.model else self.model.name
-        call = OpenCall(self.request_id, self.attempt, most.total_tokens, cost, purpose="summary", model=name)
+        call = call_to_open(self.gear, self.agent, self.model, self.request_id, self.attempt, most, purpose="summary")
         return (*binding_event(self.agent, self.run, self.bindings), SummaryStarted(call))
 
     async def send(self, stop: Stop, revision: int, deadline_in_ms: int | None) -> Event | None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
+from deuz_workers.core.usage import Budget
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, PrepareStep, StopWhen
@@ -65,6 +66,8 @@ class AgentDefinition:
     """By the name that is reported."""
     verify: Verify | None = None
     """Says whether an answer is right; None: whatever has the right form is accepted."""
+    execution_estimate: Budget | None = None
+    """What one model call is reserved at, instead of the bound that is made from the length of its request."""
     compaction: CompactionPolicy | None = None
     """None: history is shortened only when a provider refuses it as too long."""
     fallback_models: tuple[Model, ...] = ()

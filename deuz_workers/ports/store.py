@@ -29,6 +29,7 @@ from deuz_workers.core.change import (
     TaskStatus,
 )
 from deuz_workers.core.usage import Budget
+from deuz_workers.ports.budgets import BudgetStore
 from deuz_workers.ports.controls import ControlStore
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
@@ -270,17 +271,6 @@ class RunPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeBalance:
-    """A budget scope after folding what was settled: `spent`, `held` (reserved now), `unknown` (holds nobody can settle)."""
-
-    key: str
-    limit: Budget
-    spent: Budget
-    held: Budget
-    unknown: Budget
-
-
-@dataclass(frozen=True, slots=True)
 class TagCost:
     value: str
     runs: int
@@ -288,7 +278,7 @@ class TagCost:
     cost_micros: int | None
 
 
-class RunStore(ControlStore, Protocol):
+class RunStore(BudgetStore, ControlStore, Protocol):
     async def create(
         self, run: NewRun, swarm: NewSwarm | None = None, *, ring_in_ms: int = 0, connection: Any = None
     ) -> Created:
@@ -475,12 +465,6 @@ class RunStore(ControlStore, Protocol):
     async def cost_by_tag(self, scope: str | None, key: str) -> tuple[TagCost, ...]: ...
 
     async def open_items(self, scope: str, run_id: str) -> tuple[ItemRow, ...]: ...
-
-    async def set_budget(self, key: str, limit: Budget) -> None:
-        """Create the scope row or change its limit; what was spent and held stays."""
-        ...
-
-    async def balance(self, key: str) -> ScopeBalance | None: ...
 
     async def now_ms(self) -> int:
         """Unix time in milliseconds by the clock that judges expiry."""

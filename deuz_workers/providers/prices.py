@@ -7,12 +7,16 @@ known price, and is never priced as another that is called alike.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Any, cast
 
 from deuz_workers.core.usage import Usage
+from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.runtime import Clock
 
 NO_OVERRIDES: Mapping[str, Price] = {}
@@ -48,9 +52,25 @@ class PriceList:
 
     def __init__(self, overrides: Mapping[str, Price] = NO_OVERRIDES, *, clock: Clock | None = None) -> None:
         """`overrides`: by `provider:model`, before any table; `provider:*` for all models of a provider (`Price(0, 0)` for
-        one's own machines). `clock`: for tables with prices by the hour; None: the machine's."""
-        self._overrides = overrides
+        one's own machines); `*`, behind the tables, for every model whose price is not known. `clock`: for tables with prices
+        by the hour; None: the machine's."""
+        self._overrides = dict(overrides)
+        self._given = frozenset(overrides)
         self._clock = clock
+
+    def read(self, path: Path) -> None:
+        """Take overrides from a TOML file: tables by name with the fields of `Price`.
+
+        What the application gave goes before them. Raises `ConfigurationError`, naming file and entry; nothing is taken then.
+        """
+        try:
+            document = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigurationError(f"the prices file {str(path)!r} cannot be read ({error.strerror})") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the prices file {str(path)!r} is no TOML: {error}") from None
+        found = {name: _price(path, name, entry) for name, entry in document.items()}
+        self._overrides |= {name: price for name, price in found.items() if name not in self._given}
 
     def load(self) -> None:
         """The tables are in memory: no model call of this process, nor of those forked from it, waits for that.
@@ -68,7 +88,9 @@ class PriceList:
         price = self._overrides.get(model) or self._overrides.get(f"{provider}:*")
         if price is not None:
             return price.cost_micros(usage)
-        return self._listed(provider, name, usage) if name else None
+        known = self._listed(provider, name, usage) if name else None
+        stated = self._overrides.get("*")
+        return stated.cost_micros(usage) if known is None and stated is not None else known
 
     def _listed(self, provider: str, name: str, usage: Usage) -> int | None:
         # At the first use: producers, and processes that call no priced model, need not pay for it.
@@ -93,6 +115,19 @@ def _parts(usage: Usage) -> tuple[int, int]:
     """Input read from the cache and input written to it, together no more than the input."""
     cached = min(usage.cached_tokens, usage.input_tokens)
     return cached, min(usage.cache_write_tokens, usage.input_tokens - cached)
+
+
+def _price(path: Path, name: str, entry: object) -> Price:
+    """Of an entry of a file. Raises `ConfigurationError`."""
+    known = {field.name for field in fields(Price)}
+    given = cast("Mapping[str, object]", entry) if isinstance(entry, dict) else {}
+    amounts = {key: value for key, value in given.items() if type(value) in (int, float) and 0 <= cast(float, value) < math.inf}
+    if amounts.keys() != given.keys() or not {"input_usd", "output_usd"} <= given.keys() <= known:
+        raise ConfigurationError(
+            f"the prices file {str(path)!r}: {name!r} is a table with input_usd, output_usd and perhaps cached_input_usd and "
+            "cache_write_usd, each in US dollars for a million tokens"
+        )
+    return Price(**cast("Mapping[str, Any]", amounts))
 
 
 def _up(micros: Decimal) -> int:

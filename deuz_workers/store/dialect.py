@@ -44,14 +44,18 @@ commit_plain, commit_reserve, commit
     due_in_ms? mid_step tokens cost_micros? model_step compactions folded_from folded_to folded_step progress yields ttl_ms``,
     ``message_seq message_body``, ``receipt_step receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the
     newest row before) ``journal_body``
-    commit_reserve and commit also: ``request_id?`` (None: nothing is reserved) ``reserve_scope`` (keys, deepest first)
-    ``reserve_tokens reserve_micros?``, ``settle_id settle_outcome settle_tokens settle_micros?``
+    commit_reserve and commit also: ``request_id?`` (None: nothing is reserved) ``reserve_tokens reserve_micros?
+    reserve_uncounted reserve_model reserve_warn_else? reserve_remember`` (a refusal is written down), for each scope, deepest
+    first, ``reserve_scope`` (its key) ``reserve_limit_tokens? reserve_limit_micros? reserve_window_ms? reserve_buckets?
+    reserve_any_window reserve_named reserve_warn?``, ``settle_id settle_outcome settle_tokens settle_micros? settle_input
+    settle_output settle_cached settle_reasoning``
     commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?
     item_remind_in_ms? item_escalate_in_ms?``,
     ``swarm_rid? task_id? task_status?``
     -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget``), ``revision?`` (new, or stored),
     ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
-    refused_reason?``, ``woken`` (bells), ``swarm_open?``. Columns that the smaller ones cannot fill may be absent.
+    refused_reason?``, ``woken`` (bells), ``swarm_open?``, ``charged?`` (of scopes with a threshold, lists of key, used tokens
+    and micros, limits of both, percent). Columns that the smaller ones cannot fill may be absent.
     The numbered rules of all three stand at the top of `sql/postgres/commit.sql`.
 record_unclean_end
     ``rid expected back_off_ms evidence`` -> ``attempts``; no row when the revision moved.
@@ -200,9 +204,28 @@ swarm_snapshot
 Budgets
 -------
 set_budget
-    ``key tokens? micros?`` -> no rows
+    ``key tokens? micros? window_ms? buckets? warn_percent? slices? actor reason`` -> ``key``; no row where the window
+    is another
+open_scope
+    ``key window_ms? buckets?`` -> no rows. A scope without limits, unless it is there
+slices_of
+    ``key`` -> ``slices``
+grow_slice
+    ``key tokens micros`` (of a slice; what is to be reserved there) -> ``key``; no row where the scope has not enough left
+reclaim_slices
+    ``key`` -> no rows
 balance
-    ``key`` -> ``limit_tokens? limit_micros? spent_tokens spent_micros held_tokens held_micros unknown_tokens unknown_micros``
+    ``key`` -> ``limit_tokens? limit_micros? window_ms? buckets? warn_percent? slices spent_tokens spent_micros held_tokens
+    held_micros unknown_tokens unknown_micros window_tokens? window_micros?``
+usage
+    ``key since_ms?`` -> ``model calls spent_tokens spent_micros held_tokens held_micros unknown_tokens unknown_micros
+    input_tokens output_tokens cached_tokens reasoning_tokens``, by model
+holds
+    ``key? older_ms limit`` -> ``rid request_id tokens micros scope_keys at_ms age_ms model scope? run_id?``, oldest first
+release_hold
+    ``rid request_id actor reason`` -> ``scope_key tokens micros`` of each scope that the hold was in
+audit
+    ``key? limit`` -> ``at_ms actor action reason scope_key rid? request_id? tokens? micros?``, newest first
 """
 
 from __future__ import annotations

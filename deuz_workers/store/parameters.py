@@ -12,6 +12,7 @@ from deuz_workers.core.names import run_scope_key
 from deuz_workers.errors import SwarmDefinitionError
 from deuz_workers.ports.store import NewRun, NewSwarm, When
 from deuz_workers.ports.whole_run import WholeRun
+from deuz_workers.store.admission import NO_SLICES, reserve_parameters
 
 SHARDS = 256
 """A run and its tree carry the shard of their scope for life, so that a later split of the database cuts no commit."""
@@ -38,7 +39,9 @@ def commit_operation(change: Change) -> CommitOperation:
     return "commit_plain"
 
 
-def commit_parameters(change: Change, operation: CommitOperation, ttl_ms: int) -> dict[str, object]:
+def commit_parameters(
+    change: Change, operation: CommitOperation, ttl_ms: int, slices: Mapping[str, int] = NO_SLICES
+) -> dict[str, object]:
     params: dict[str, object] = {
         "rid": change.rid,
         "expected": change.expected,
@@ -73,23 +76,23 @@ def commit_parameters(change: Change, operation: CommitOperation, ttl_ms: int) -
         "journal_body": list(change.journal),
     }
     if operation != "commit_plain":
-        params |= _ledger_parameters(change)
+        params |= _ledger_parameters(change, slices)
     if operation == "commit":
         params |= _others_parameters(change)
     return params
 
 
-def _ledger_parameters(change: Change) -> dict[str, object]:
-    reserve = change.reserve
+def _ledger_parameters(change: Change, slices: Mapping[str, int]) -> dict[str, object]:
     return {
-        "request_id": None if reserve is None else reserve.request_id,
-        "reserve_scope": [] if reserve is None else list(reserve.scopes),
-        "reserve_tokens": 0 if reserve is None else reserve.tokens,
-        "reserve_micros": None if reserve is None else reserve.cost_micros,
+        **reserve_parameters(change.reserve, change.rid, slices),
         "settle_id": [settle.request_id for settle in change.settle],
         "settle_outcome": [settle.outcome for settle in change.settle],
         "settle_tokens": [settle.tokens for settle in change.settle],
         "settle_micros": [settle.cost_micros for settle in change.settle],
+        "settle_input": [settle.usage.input_tokens for settle in change.settle],
+        "settle_output": [settle.usage.output_tokens for settle in change.settle],
+        "settle_cached": [settle.usage.cached_tokens for settle in change.settle],
+        "settle_reasoning": [settle.usage.reasoning_tokens for settle in change.settle],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from operator import itemgetter
+from typing import Any
 from uuid import UUID
 
 from deuz_workers.core.change import (
@@ -19,9 +20,13 @@ from deuz_workers.core.change import (
     Outcome,
     ReceiptRow,
     RevisionConflict,
+    ScopeUse,
 )
-from deuz_workers.core.usage import Budget
-from deuz_workers.ports.store import Loaded, ScopeBalance, SwarmSnapshot, TaskRow
+from deuz_workers.core.shared_budget import Window
+from deuz_workers.core.usage import Budget, Usage
+from deuz_workers.ports.budgets import ModelUse, ScopeBalance, UnknownHold
+from deuz_workers.ports.store import Loaded, SwarmSnapshot, TaskRow
+from deuz_workers.store.admission import whole_key
 from deuz_workers.store.dialect import Row
 
 _HEAD = tuple(field.name for field in fields(Head))
@@ -95,7 +100,13 @@ def applied_of(row: Row) -> Applied:
         due=row["due"],
         woken=bells_of(row.get("woken")),
         swarm_open=row.get("swarm_open"),
+        charged=tuple(map(_scope_use, row.get("charged") or ())),
     )
+
+
+def _scope_use(row: Sequence[Any]) -> ScopeUse:
+    key, used_tokens, used_micros, limit_tokens, limit_micros, warn_percent = row
+    return ScopeUse(whole_key(key), Budget(used_tokens, used_micros), Budget(limit_tokens, limit_micros), warn_percent)
 
 
 def refusal_of(row: Row) -> Outcome:
@@ -104,7 +115,7 @@ def refusal_of(row: Row) -> Outcome:
         case "cancel_pending":
             return CancelPending(row["cancel_seq"])
         case "over_budget":
-            return BudgetExceeded(row["refused_scope"], row["refused_reason"])
+            return BudgetExceeded(whole_key(row["refused_scope"]), row["refused_reason"])
         case _:
             return RevisionConflict(row["revision"])
 
@@ -116,6 +127,38 @@ def balance_of(key: str, row: Row) -> ScopeBalance:
         spent=Budget(row["spent_tokens"], row["spent_micros"]),
         held=Budget(row["held_tokens"], row["held_micros"]),
         unknown=Budget(row["unknown_tokens"], row["unknown_micros"]),
+        window=None if row["window_ms"] is None else Window(row["window_ms"], row["buckets"]),
+        in_window=None if row["window_ms"] is None else Budget(row["window_tokens"], row["window_micros"]),
+        warn_at_percent=row["warn_percent"],
+        slices=row["slices"],
+    )
+
+
+def model_use_of(row: Row) -> ModelUse:
+    return ModelUse(
+        row["model"],
+        row["calls"],
+        spent=Budget(row["spent_tokens"], row["spent_micros"]),
+        held=Budget(row["held_tokens"], row["held_micros"]),
+        unknown=Budget(row["unknown_tokens"], row["unknown_micros"]),
+        usage=Usage(
+            row["input_tokens"], row["output_tokens"], row["cached_tokens"], row["reasoning_tokens"], row["spent_micros"]
+        ),
+    )
+
+
+def hold_of(row: Row) -> UnknownHold:
+    return UnknownHold(
+        row["rid"],
+        row["request_id"],
+        row["tokens"],
+        row["micros"],
+        tuple(sorted({whole_key(key) for key in row["scope_keys"]})),
+        row["at_ms"],
+        row["age_ms"],
+        row["model"],
+        row["scope"],
+        row["run_id"],
     )
 
 

@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome, RunStatus
 from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
-from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.store import (
     NOTHING_KNOWN,
@@ -27,7 +26,6 @@ from deuz_workers.ports.store import (
     RunPage,
     RunQuery,
     RunStore,
-    ScopeBalance,
     SwarmCounters,
     SwarmSnapshot,
     TagCost,
@@ -35,6 +33,7 @@ from deuz_workers.ports.store import (
     UncleanEnd,
 )
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
+from deuz_workers.store.admission import Admission
 from deuz_workers.store.cursor import read_cursor, write_cursor
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Row
 from deuz_workers.store.migrations import check_version
@@ -47,7 +46,6 @@ from deuz_workers.store.parameters import (
 )
 from deuz_workers.store.rows import (
     applied_of,
-    balance_of,
     bell_of,
     bells_of,
     head_of,
@@ -56,6 +54,7 @@ from deuz_workers.store.rows import (
     refusal_of,
     snapshot_of,
 )
+from deuz_workers.store.sql_budgets import SqlBudgets
 from deuz_workers.store.sql_controls import READS, SqlControls
 from deuz_workers.store.sql_gateway import SqlGateway
 
@@ -65,6 +64,7 @@ PATIENCE_MS = 5_000
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
 _READS = READS | frozenset(
     (
+        "audit",
         "balance",
         "access_tokens",
         "bells",
@@ -72,6 +72,7 @@ _READS = READS | frozenset(
         "find_access_token",
         "find_run",
         "head",
+        "holds",
         "item_answer",
         "journal",
         "keys_needing_attention",
@@ -81,6 +82,7 @@ _READS = READS | frozenset(
         "now",
         "open_items",
         "read_frames",
+        "slices_of",
         "slot_counters",
         "swarm_counters",
         "swarm_snapshot",
@@ -88,11 +90,12 @@ _READS = READS | frozenset(
         "tags",
         "task_results",
         "unclean_ends",
+        "usage",
     )
 )
 
 
-class SqlStore(SqlControls, SqlGateway, RunStore):
+class SqlStore(SqlBudgets, SqlControls, SqlGateway, RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(
@@ -115,6 +118,8 @@ class SqlStore(SqlControls, SqlGateway, RunStore):
         self.patience_ms = patience_ms
         self.now = now_ms
         """Unix milliseconds that stand for the database's clock, None outside tests."""
+        self._slices: dict[str, int] = {}
+        """Of budget scopes, as far as this process has met them."""
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -164,8 +169,8 @@ class SqlStore(SqlControls, SqlGateway, RunStore):
 
     async def commit(self, change: Change) -> Outcome:
         operation = commit_operation(change)
-        params = commit_parameters(change, operation, self.ttl_ms)
-        refused_before = False
+        params = commit_parameters(change, operation, self.ttl_ms, self._slices)
+        admission = None if change.reserve is None else Admission(self._fetch, change.reserve, change.rid, params, self._slices)
         while True:
             try:
                 [row] = await self._fetch(operation, params)
@@ -178,8 +183,8 @@ class SqlStore(SqlControls, SqlGateway, RunStore):
                     return applied_of({**row, "woken": await self._bells_after(params)})
                 case "again":
                     pass
-                case "over_budget" if not refused_before:
-                    refused_before = True  # what was settled while the statement waited is seen by the next one
+                case "over_budget" if admission is not None and await admission.may_try_again(row):
+                    pass
                 case _:
                     return refusal_of(row)
 
@@ -384,15 +389,6 @@ class SqlStore(SqlControls, SqlGateway, RunStore):
     async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None:
         rows = await self._fetch("swarm_snapshot", {"swarm_rid": swarm_rid})
         return snapshot_of(swarm_rid, rows) if rows else None
-
-    # -- budgets -------------------------------------------------------------------------------------------------------
-
-    async def set_budget(self, key: str, limit: Budget) -> None:
-        await self._fetch("set_budget", {"key": key, "tokens": limit.tokens, "micros": limit.usd_micros})
-
-    async def balance(self, key: str) -> ScopeBalance | None:
-        rows = await self._fetch("balance", {"key": key})
-        return balance_of(key, rows[0]) if rows else None
 
     # -- the database --------------------------------------------------------------------------------------------------
 

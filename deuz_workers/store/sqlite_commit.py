@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from deuz_workers.core.change import FINAL
-from deuz_workers.store.sqlite_ledger import reserve, settle
+from deuz_workers.store.sqlite_ledger import remember, reserve, settle
 from deuz_workers.store.sqlite_notes import leave_note
 from deuz_workers.store.sqlite_slots import return_slot
 from deuz_workers.store.sqlite_tasks import move_task
@@ -29,7 +29,9 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     }
     if refusal is not None:
         return [{**answer, "outcome": refusal, "swarm_open": _open_tasks(tx, params)}]
-    _write_ledger(tx, params, answer)
+    refused, charged = _write_ledger(tx, params, answer)
+    if refused is not None:
+        return [{**refused}]
     suspension, open_items, items = _items(tx, params, before)
     after = _write_head(tx, params, suspension, open_items)
     times = {"rid": rid, "now_ms": tx.now_ms, "ttl_ms": params["ttl_ms"]}
@@ -50,7 +52,7 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     if params["status"] not in ("queued", "running"):
         return_slot(tx, rid)
     told = {"outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": _open_tasks(tx, params)}
-    return [{**answer, **after, **told}]
+    return [{**answer, **after, **told, "charged": charged}]
 
 
 def _refusal(before: Values, params: Values) -> str | None:
@@ -67,17 +69,28 @@ def _open_tasks(tx: Transaction, params: Values) -> int | None:
     return None if swarm is None else swarm["open"]
 
 
-def _write_ledger(tx: Transaction, params: Values, answer: Values) -> None:
-    """Settle, then reserve; raises `Refused` with everything undone when a scope refuses."""
-    for request_id, outcome, tokens, micros in _together(
-        params, "settle_id", "settle_outcome", "settle_tokens", "settle_micros"
-    ):
-        settle(tx, params["rid"], request_id, outcome, tokens, micros)
-    if params.get("request_id") is not None:
-        refused = reserve(tx, params)
-        if refused is not None:
-            scope, reason = refused
-            raise Refused([{**answer, "outcome": "over_budget", "refused_scope": scope, "refused_reason": reason}])
+def _write_ledger(tx: Transaction, params: Values, answer: Values) -> tuple[Values | None, list[list[Any]] | None]:
+    """Settle, then reserve: the answer where a scope refuses, and what counts in scopes that somebody is to be warned of.
+
+    Raises `Refused` with everything undone for a refusal that need not be remembered.
+    """
+    remembers = bool(params.get("reserve_remember"))
+    if remembers:
+        tx.execute("savepoint ledger")
+    columns = ("id", "outcome", "tokens", "micros", "input", "output", "cached", "reasoning")
+    for row in _together(params, *(f"settle_{name}" for name in columns)):
+        settle(tx, {"rid": params["rid"], **dict(zip(("request_id", *columns[1:]), row, strict=True))})
+    refused, charged = reserve(tx, params) if params.get("request_id") is not None else (None, None)
+    if refused is None:
+        return None, charged
+    scope, reason, is_new = refused
+    told = {**answer, "outcome": "over_budget", "refused_scope": scope, "refused_reason": reason}
+    if not remembers:
+        raise Refused([told])
+    tx.execute("rollback to ledger")
+    if is_new and reason in ("budget_exceeded", "missing_reservation"):
+        remember(tx, params, scope, reason)
+    return told, None
 
 
 def _items(tx: Transaction, params: Values, before: Values) -> tuple[int | None, int, list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
-_OF_A_RUN = ("message", "receipt", "journal", "inbox", "item", "unclean_end", "tag")
+_OF_A_RUN = ("message", "receipt", "journal", "inbox", "item", "unclean_end", "tag", "refusal")
 
 
 def prune(tx: Transaction, params: Values) -> list[dict[str, Any]]:
@@ -22,7 +22,9 @@ def prune(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         for run, scope_key in zip(doomed, scope_keys, strict=True):
             for table in _OF_A_RUN:
                 tx.run(f"prune_{table}", run)
-            tx.run("prune_reservation", {**run, "scope_keys": json.dumps(scope_keys)})
+            own = {**run, "scope_keys": json.dumps(scope_keys)}
+            tx.run("prune_history", own)
+            tx.run("prune_reservation", own)
             tx.run("prune_budget", {"scope_key": scope_key})
             tx.run("prune_ui_frame", {**run, "stream_id": str(UUID(bytes=run["rid"]))})
         for table in ("swarm_edge", "swarm_task", "swarm"):

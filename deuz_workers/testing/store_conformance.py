@@ -16,6 +16,7 @@ nothing is asserted about speed.
 
 from __future__ import annotations
 
+from deuz_workers.testing.store_conformance_budgets import BudgetConformance
 from deuz_workers.testing.store_conformance_cascades import CascadeConformance
 from deuz_workers.testing.store_conformance_commits import CommitConformance
 from deuz_workers.testing.store_conformance_controls import ControlConformance
@@ -41,6 +42,7 @@ class StoreConformance(
     SwarmConformance,
     CascadeConformance,
     LedgerConformance,
+    BudgetConformance,
     ListingConformance,
     LifecycleConformance,
 ):

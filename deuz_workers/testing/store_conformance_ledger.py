@@ -150,16 +150,6 @@ class LedgerConformance:
             assert await self._amounts(store, key) == (Budget(20, 0), Budget(0, 0), Budget(0, 0))
         assert await store.balance(f"{bench.scope}:unlimited") is None
 
-    async def test_a_settlement_without_a_price_counts_the_estimate(self, store: RunStore) -> None:
-        """Tokens are counted as used; the money of a call whose price turned out unknown is counted as estimated."""
-        bench = Bench(store)
-        key = f"{bench.scope}:a"
-        await store.set_budget(key, Budget(tokens=1_000, usd_micros=1_000))
-        head = await bench.start()
-        await self._reserve(bench, head, "1", (key,), 100, 50)
-        await self._settle(bench, head, "1", (key,), "settled", tokens=30, cost_micros=None)
-        assert await self._amounts(store, key) == (Budget(30, 50), Budget(0, 0), Budget(0, 0))
-
     async def test_a_request_reserves_and_settles_once(self, store: RunStore) -> None:
         """A second reserve or settle under the same request id changes nothing."""
         bench = Bench(store)

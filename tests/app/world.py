@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from deuz_workers import Agent, Deuz, Reducer, Settings
 from deuz_workers.core.change import Head, ReceiptRow
@@ -24,10 +25,17 @@ class World:
     opened: list[Deuz] = field(default_factory=list[Deuz])
 
     def process(
-        self, *agents: Agent, reducers: Iterable[Reducer] = (), store: RunStore | None = None, ttl_ms: int = 30_000
+        self,
+        *agents: Agent,
+        reducers: Iterable[Reducer] = (),
+        store: RunStore | None = None,
+        ttl_ms: int = 30_000,
+        **given: Any,
     ) -> Deuz:
         """An application as a new process sees it: the same database, and leases in which those of the dead have lapsed."""
-        settings = Settings(database_url=self.url, redis_url=None, broker_url=None, leases_url="memory://", lease_ttl_ms=ttl_ms)
+        settings = Settings(
+            database_url=self.url, redis_url=None, broker_url=None, leases_url="memory://", lease_ttl_ms=ttl_ms, **given
+        )
         app = Deuz(agents, reducers=reducers, settings=settings, store=store or self.store, leases=memory_leases())
         self.opened.append(app)
         return app

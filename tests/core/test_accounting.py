@@ -53,7 +53,8 @@ def test_a_call_without_usage_leaves_what_others_cost_known() -> None:
 @pytest.mark.parametrize("unpriced", ["spent", "reserved", "unknown"])
 def test_an_unknown_price_is_no_zero(unpriced: str) -> None:
     """Nor is a sum that it is part of."""
-    run = after(queued(), begun(), said(None if unpriced == "spent" else 12))
+    paid = (begun(None), said(None)) if unpriced == "spent" else (begun(), said())
+    run = after(queued(), *paid)
     run = after(run, begun(None if unpriced == "unknown" else 30), ModelCallAbandoned())
     run = after(run, begun(None if unpriced == "reserved" else 30))
     found = accounted(run)
@@ -72,3 +73,19 @@ def test_an_older_record_says_no_more_than_it_knows() -> None:
     older = encode({name: value for name, value in record.items() if name != "unknown_cost_micros"})
     loaded = reload(run, replace(change, body=older))
     assert accounting_of(loaded.envelope) == Accounting(spent=Amount(15, 12), unknown=Amount(100, None))
+
+
+@pytest.mark.spec("LED-001")
+def test_a_reply_without_a_price_leaves_what_was_reserved_unknown() -> None:
+    """Where a price was reserved, nobody knows what was spent; what others spent is told apart from it."""
+    run = after(queued(), begun(), said(), begun(), said(None))
+    assert accounted(run) == Accounting(spent=Amount(15, 12), unknown=Amount(100, 30))
+    assert run.envelope.usage.total_tokens == 30
+
+
+@pytest.mark.spec("LED-002")
+def test_committed_is_the_sum_of_its_parts() -> None:
+    """Spent, reserved and unknown, in tokens and money."""
+    found = accounted(after(queued(), begun(), said(), begun(), ModelCallAbandoned(), begun(7, 50)))
+    assert found == Accounting(Amount(15, 12), Amount(50, 7), Amount(100, 30))
+    assert found.committed == Amount(15 + 50 + 100, 12 + 7 + 30)

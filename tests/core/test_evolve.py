@@ -133,7 +133,8 @@ def test_every_end_of_a_call_settles_its_reservation(ending: ModelReplied, outco
     """In the commit that records it, with the request id that reserved."""
     run = settled(after(queued(scopes=("run:1", "run:2")), opened()))
     settle = to_change(after(run, ending), COMMIT).settle
-    assert settle == (Settle("q1", ("run:1", "run:2"), outcome, tokens, 0),)  # pyright: ignore[reportArgumentType]
+    used = ending.usage if outcome == "settled" else Usage()
+    assert settle == (Settle("q1", ("run:1", "run:2"), outcome, tokens, 0, used or Usage()),)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_abandoned_call_is_settled_as_unknown_by_whoever_calls_again() -> None:

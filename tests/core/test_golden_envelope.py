@@ -16,7 +16,8 @@ from deuz_workers.core.failover import FailOver, ModelId, Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import user
 from deuz_workers.core.policy import ExecutionPolicy
-from deuz_workers.core.usage import Usage
+from deuz_workers.core.shared_budget import SharedBudget, Window
+from deuz_workers.core.usage import Budget, Usage
 from tests.core.runs import queued
 
 GOLDEN = Path(__file__).parent / "golden_envelope.json"
@@ -54,6 +55,9 @@ WHOLE = AgentRunEnvelope(
     settled_cost_micros=20,
     calibration=900,
     scopes=("run:1", "user:2"),
+    shared=(SharedBudget("user:2", Budget(100, 5), Window(60_000, 6), 80),),
+    warned=frozenset({("user:2", "tokens")}),
+    unsettled_tokens=15,
     binding={"binding_id": "1", "model": "mock:scripted", "limits": {}, "tools": {}},
     verdicts={"c": {"approval_id": "c@1", "approved": True}},
     held=(user("later"),),

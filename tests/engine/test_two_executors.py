@@ -16,10 +16,11 @@ from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.core.usage import Budget
 from deuz_workers.engine.engine import StepReport
 from deuz_workers.errors import AgentRunLeaseError, RevisionConflictError
+from deuz_workers.ports.budgets import ScopeBalance
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.leases import Gone, Lease, Released
 from deuz_workers.ports.model import ModelRequest
-from deuz_workers.ports.store import Known, Loaded, ScopeBalance
+from deuz_workers.ports.store import Known, Loaded
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.testing.lying_leases import LyingLeases

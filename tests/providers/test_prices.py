@@ -118,3 +118,41 @@ async def test_the_server_runs_as_a_command(tmp_path: Path) -> None:
 def test_the_scripted_model_is_a_model() -> None:
     """Its name has the same form, so that prices can be given for it."""
     assert PriceList({MockModel([]).name: Price(1, 1)}).cost_micros(MockModel([]).name, Usage(10, 5)) == 15
+
+
+def test_a_file_of_prices_goes_before_the_tables(tmp_path: Path) -> None:
+    """Behind what the application gave; a stated price is for models that nothing else knows."""
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        '["a:x"]\ninput_usd = 1\noutput_usd = 2.5\n["b:y"]\ninput_usd = 7\noutput_usd = 7\n'
+        '["*"]\ninput_usd = 3\noutput_usd = 4\n'
+    )
+    prices = PriceList({"b:y": Price(1, 1)})
+    prices.read(path)
+    used = Usage(10, 4)
+    assert [prices.cost_micros(model, used) for model in ("a:x", "b:y", "nobody:knows")] == [20, 14, 46]
+    listed = PriceList().cost_micros("openai:gpt-4o", used)
+    assert listed is not None
+    assert prices.cost_micros("openai:gpt-4o", used) == listed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no toml",
+        '["a:x"]\ninput_usd = 1\n',
+        '["a:x"]\ninput_usd = -1\noutput_usd = 1\n',
+        '["a:x"]\ninput_usd = "1"\noutput_usd = 1\n',
+        '["a:x"]\ninput_usd = nan\noutput_usd = 1\n',
+        '["a:x"]\ninput_usd = 1\noutput_usd = 1\nmarkup = 2\n',
+        "a = 1\n",
+    ],
+)
+def test_a_file_that_holds_no_prices_is_named(tmp_path: Path, text: str) -> None:
+    """And nothing of it is taken."""
+    path = tmp_path / "prices.toml"
+    path.write_text(text)
+    prices = PriceList()
+    with pytest.raises(ConfigurationError, match=r"prices\.toml"):
+        prices.read(path)
+    assert prices.cost_micros("a:x", Usage(1, 1)) is None

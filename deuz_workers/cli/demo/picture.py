@@ -10,7 +10,8 @@ from rich.text import Text
 
 from deuz_workers.cli.demo.watch import View
 from deuz_workers.core.change import TaskStatus
-from deuz_workers.ports.store import ScopeBalance, TaskRow
+from deuz_workers.ports.budgets import ScopeBalance
+from deuz_workers.ports.store import TaskRow
 
 MARKS: Mapping[TaskStatus, tuple[str, str]] = {
     "pending": ("·", "dim"),

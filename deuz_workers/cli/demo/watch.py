@@ -11,7 +11,8 @@ from deuz_workers.app.handle import SwarmHandle
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.core.change import TaskStatus
 from deuz_workers.core.names import run_lease_key, run_scope_key
-from deuz_workers.ports.store import ScopeBalance, SwarmSnapshot, TaskRow
+from deuz_workers.ports.budgets import ScopeBalance
+from deuz_workers.ports.store import SwarmSnapshot, TaskRow
 
 OVER: frozenset[TaskStatus] = frozenset(("completed", "failed", "blocked", "cancelled"))
 

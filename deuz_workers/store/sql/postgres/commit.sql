@@ -22,7 +22,7 @@
 --     none left becomes ready. `again` if the locked row counts more dependents than this statement sees.
 --  9. A final status of a swarm's own head settles the swarm.
 -- 10. A status that suspends or ends gives the slot of its concurrency key back; such a commit is always the largest.
--- 11. Reserve: see the part `ledger`.
+-- 11. Reserve: see ledger.sql.
 
 -- part: own_head
 locked as materialized (
@@ -130,111 +130,6 @@ events as (
     case when o.rid is not null then coalesce(o.due_at <= c.now, false) or o.wake_seq > o.seen_seq
          else l.parked is null and (coalesce(l.due_at <= c.now, false) or l.wake_seq > l.seen_seq) end as due
 
--- part: ledger
--- `may`: the commit passes but for the budget. Scope rows are locked deepest first, so that the hottest comes last; under that
--- lock unfolded settlements are folded, whether this commit is admitted or not. An update meets the newest version of a row, so
--- none is folded twice. Settling only appends, unless the same commit reserves in that scope.
-scopes as materialized (
-    select b.key, array_position(%(reserve_scope)s::text[], b.key) as depth, b.limit_tokens, b.limit_micros,
-           b.spent_tokens + b.held_tokens + b.unknown_tokens as used_tokens,
-           b.spent_micros + b.held_micros + b.unknown_micros as used_micros
-    from budget_scope b
-    where b.key = any (%(reserve_scope)s::text[]) and exists (select 1 from may)
-    order by array_position(%(reserve_scope)s::text[], b.key)
-    for no key update
-),
-folded as (
-    update settlement t set folded = true
-    from scopes s
-    where t.scope_key = s.key and not t.folded
-    returning t.scope_key, t.outcome, t.tokens, t.micros, t.held_tokens, t.held_micros
-),
-ending as materialized (
-    select r.rid, r.request_id, r.scope_key, e.outcome, e.tokens, coalesce(e.micros, r.micros) as micros,
-           r.tokens as held_tokens, r.micros as held_micros
-    from may m
-    join reservation r on r.rid = m.rid
-    join unnest(%(settle_id)s::text[], %(settle_outcome)s::text[], %(settle_tokens)s::bigint[], %(settle_micros)s::bigint[])
-         as e(request_id, outcome, tokens, micros) on e.request_id = r.request_id
-    where not exists (select 1 from settlement t
-                      where t.rid = r.rid and t.request_id = r.request_id and t.scope_key = r.scope_key)
-),
-moves as materialized (                     -- how settlements change the scopes; `mine`: only if this commit is applied
-    select x.scope_key, x.mine,
-           -x.held_tokens as held_tokens,
-           -x.held_micros as held_micros,
-           case x.outcome when 'settled' then x.tokens else 0 end as spent_tokens,
-           case x.outcome when 'settled' then x.micros else 0 end as spent_micros,
-           case x.outcome when 'unknown' then x.held_tokens else 0 end as unknown_tokens,
-           case x.outcome when 'unknown' then x.held_micros else 0 end as unknown_micros
-    from (select scope_key, false as mine, outcome, tokens, micros, held_tokens, held_micros from folded
-          union all
-          select scope_key, true, outcome, tokens, micros, held_tokens, held_micros from ending) x
-),
-asked as materialized (                     -- what is new in this request: nothing, if it was reserved before
-    select case when n.is_new then %(reserve_tokens)s::bigint else 0 end                  as tokens,
-           case when n.is_new then %(reserve_micros)s::bigint else 0 end                  as micros,
-           n.is_new
-    from (select %(request_id)s::text is not null
-                 and not exists (select 1 from reservation r
-                                 where r.rid = %(rid)s::uuid and r.request_id = %(request_id)s::text) as is_new) n
-),
-refused as materialized (
-    select u.key,
-           case when u.limit_micros is not null and a.micros is null then 'missing_reservation' else 'budget_exceeded' end as reason
-    from asked a, (
-        select s.key, s.depth, s.limit_tokens, s.limit_micros,
-               s.used_tokens + coalesce(sum(m.held_tokens + m.spent_tokens + m.unknown_tokens), 0) as used_tokens,
-               s.used_micros + coalesce(sum(m.held_micros + m.spent_micros + m.unknown_micros), 0) as used_micros
-        from scopes s left join moves m on m.scope_key = s.key
-        group by s.key, s.depth, s.limit_tokens, s.limit_micros, s.used_tokens, s.used_micros
-    ) u
-    where a.is_new
-      and (u.used_tokens + a.tokens > u.limit_tokens
-           or (u.limit_micros is not null and (a.micros is null or u.used_micros + a.micros > u.limit_micros)))
-    order by u.depth
-    limit 1
-),
-charged as (
-    update budget_scope b set
-        spent_tokens   = b.spent_tokens + d.spent_tokens,
-        spent_micros   = b.spent_micros + d.spent_micros,
-        held_tokens    = b.held_tokens + d.held_tokens,
-        held_micros    = b.held_micros + d.held_micros,
-        unknown_tokens = b.unknown_tokens + d.unknown_tokens,
-        unknown_micros = b.unknown_micros + d.unknown_micros
-    from (
-        select s.key,
-               coalesce(sum(m.spent_tokens), 0) as spent_tokens,
-               coalesce(sum(m.spent_micros), 0) as spent_micros,
-               coalesce(sum(m.held_tokens), 0) + case when v.admitted then a.tokens else 0 end as held_tokens,
-               coalesce(sum(m.held_micros), 0) + case when v.admitted then coalesce(a.micros, 0) else 0 end as held_micros,
-               coalesce(sum(m.unknown_tokens), 0) as unknown_tokens,
-               coalesce(sum(m.unknown_micros), 0) as unknown_micros
-        from scopes s
-        cross join asked a
-        cross join (select not exists (select 1 from refused) as admitted) v
-        left join moves m on m.scope_key = s.key and (v.admitted or not m.mine)
-        group by s.key, v.admitted, a.tokens, a.micros
-    ) d
-    where b.key = d.key
-),
-
--- part: ledger_writes
-holds as (
-    insert into reservation (rid, request_id, scope_key, tokens, micros, at)
-    select g.rid, %(request_id)s::text, s.key, a.tokens, coalesce(a.micros, 0), c.now
-    from gate g, scopes s, asked a, clock c
-    where a.is_new
-),
-settled as (
-    insert into settlement (rid, request_id, scope_key, outcome, tokens, micros, held_tokens, held_micros, folded, at)
-    select e.rid, e.request_id, e.scope_key, e.outcome, e.tokens, e.micros, e.held_tokens, e.held_micros,
-           exists (select 1 from scopes s where s.key = e.scope_key), c.now
-    from gate g, ending e, clock c
-    on conflict do nothing
-),
-
 -- name: commit_plain
 -- Without wakes, items, swarm task and ledger, and not final: most commits of a run at work.
 with
@@ -277,7 +172,9 @@ select
 -- include: state_columns
     ,
     (select key from refused) as refused_scope,
-    (select reason from refused) as refused_reason
+    (select reason from refused) as refused_reason,
+    (select json_agg(json_build_array(key, used_tokens, used_micros, limit_tokens, limit_micros, warn_percent) order by depth)
+     from standing where warn_percent is not null and (select is_new from asked)) as charged
 from clock c
 left join locked l on l.rid = %(rid)s::uuid
 left join own o on true;
@@ -420,6 +317,8 @@ select
     ,
     (select key from refused) as refused_scope,
     (select reason from refused) as refused_reason,
+    (select json_agg(json_build_array(key, used_tokens, used_micros, limit_tokens, limit_micros, warn_percent) order by depth)
+     from standing where warn_percent is not null and (select is_new from asked)) as charged,
     (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]') from woken w)
         as woken,
     coalesce((select open from counted), (select s.open from swarm s where s.rid = %(swarm_rid)s::uuid)) as swarm_open

@@ -3,7 +3,7 @@
 -- name: prune
 -- Ended runs of their own and whole swarms whose tasks have all ended, oldest change of status first. The heads are locked, which
 -- reads them again, so one that was taken up again meanwhile stays; one that somebody is writing is left to a later batch. Rows
--- of budget scopes that others share stay while they count there: not folded, or unknown.
+-- of budget scopes that others share stay while they count there: not folded, or unknown. Of the others the sums are kept.
 with
 -- include: clock
 chosen as materialized (
@@ -41,7 +41,29 @@ settlements as (
     delete from settlement x using doomed d
     where x.rid = d.rid
       and ((x.folded and x.outcome <> 'unknown') or x.scope_key in (select scope_key from doomed))
+    returning x.rid, x.request_id, x.scope_key, x.outcome, x.tokens, x.micros, x.input_tokens, x.output_tokens, x.cached_tokens,
+              x.reasoning_tokens
 ),
+history as (
+    insert into budget_history as h (scope_key, bucket_at, model, calls, tokens, micros, input_tokens, output_tokens, cached_tokens,
+                                     reasoning_tokens)
+    select x.scope_key, x.bucket_at, x.model, count(*), sum(x.tokens), sum(x.micros), sum(x.input_tokens), sum(x.output_tokens),
+           sum(x.cached_tokens), sum(x.reasoning_tokens)
+    from (select s.*, r.model,
+                 to_timestamp(floor(extract(epoch from r.at) * 1000 / n.bucket_ms) * n.bucket_ms / 1000) as bucket_at
+          from settlements s
+          join reservation r on r.rid = s.rid and r.request_id = s.request_id and r.scope_key = s.scope_key
+          join budget_scope b on b.key = s.scope_key
+          cross join lateral (select coalesce(b.window_ms / b.buckets, 3600000) as bucket_ms) n
+          where s.outcome = 'settled' and s.scope_key not in (select scope_key from doomed)) x
+    group by x.scope_key, x.bucket_at, x.model
+    on conflict (scope_key, bucket_at, model) do update set
+        calls = h.calls + excluded.calls, tokens = h.tokens + excluded.tokens, micros = h.micros + excluded.micros,
+        input_tokens = h.input_tokens + excluded.input_tokens, output_tokens = h.output_tokens + excluded.output_tokens,
+        cached_tokens = h.cached_tokens + excluded.cached_tokens,
+        reasoning_tokens = h.reasoning_tokens + excluded.reasoning_tokens
+),
+refusals as (delete from refusal x using doomed d where x.rid = d.rid),
 reservations as (
     delete from reservation x using doomed d
     where x.rid = d.rid

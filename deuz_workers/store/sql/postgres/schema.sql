@@ -221,9 +221,23 @@ create table budget_scope (                                -- only scopes with a
     held_micros     bigint not null default 0,
     unknown_tokens  bigint not null default 0,             -- estimates of calls whose outcome nobody knows: stay counted
     unknown_micros  bigint not null default 0,
-    primary key (key)
+    window_ms       bigint,                                -- null: for life
+    buckets         integer,                               -- of the window
+    warn_percent    integer,                               -- of the limit; null: nobody is warned
+    bucket_at       bigint[] not null default '{}',        -- number of the bucket: Unix time by its length, in order
+    bucket_tokens   bigint[] not null default '{}',        -- what counts in it: spent, held and unknown
+    bucket_micros   bigint[] not null default '{}',
+    slice_of        text,                                  -- key of the scope that granted its limit
+    slices          integer not null default 0,            -- rows `key#0` ... that are asked instead
+    granted_tokens  bigint not null default 0,             -- to slices: the sum of their limits
+    granted_micros  bigint not null default 0,
+    primary key (key),
+    constraint window_is_cut_into_buckets check (
+        (window_ms is null) = (buckets is null) and (window_ms is null or (buckets >= 1 and window_ms >= buckets))),
+    constraint a_window_has_no_slices check (window_ms is null or slices = 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200,
         autovacuum_vacuum_cost_delay = 0);
+create index budget_scope_slice on budget_scope (slice_of, key) where slice_of is not null;
 
 create table reservation (                                 -- one row per request and scope that had a limit
     rid         uuid        not null,
@@ -232,8 +246,12 @@ create table reservation (                                 -- one row per reques
     tokens      bigint      not null,
     micros      bigint      not null,
     at          timestamptz not null,
+    depth       integer     not null default 0,            -- place of the scope in the order of locks
+    priced      boolean     not null default true,         -- false: `micros` is 0 because no price is known
+    model       text        not null default '',
     primary key (rid, request_id, scope_key)
 );
+create index reservation_at on reservation using brin (at);
 
 create table settlement (                                  -- how a reservation ended
     rid         uuid        not null,
@@ -246,10 +264,59 @@ create table settlement (                                  -- how a reservation 
     held_micros bigint      not null,
     folded      boolean     not null,                      -- the scope row counts it
     at          timestamptz not null,
+    held_at     timestamptz,                               -- when it was reserved
+    input_tokens     bigint not null default 0,            -- used, by kind
+    output_tokens    bigint not null default 0,
+    cached_tokens    bigint not null default 0,
+    reasoning_tokens bigint not null default 0,
     primary key (rid, request_id, scope_key),
-    constraint settlement_outcome_is_known check (outcome in ('settled', 'released', 'unknown'))
+    constraint settlement_outcome_is_known check (outcome in (
+        'settled', 'released',
+        'unknown',              -- to written_off or, not folded yet, released, by an operator
+        'written_off'))
 );
 create index settlement_unfolded on settlement (scope_key) where not folded;
+create index settlement_unknown on settlement (rid, request_id) where outcome = 'unknown';
+
+create table refusal (                                     -- a request that was refused stays refused
+    rid        uuid        not null,
+    request_id text        not null,
+    scope_key  text        not null,
+    reason     text        not null,
+    tokens     bigint      not null,                       -- asked for
+    micros     bigint,
+    at         timestamptz not null,
+    primary key (rid, request_id)
+);
+
+create table budget_history (                              -- what pruned runs used in scopes that others share
+    scope_key        text        not null,
+    bucket_at        timestamptz not null,                 -- beginning of the bucket of the window, else of the hour
+    model            text        not null,
+    calls            bigint      not null,
+    tokens           bigint      not null,
+    micros           bigint      not null,
+    input_tokens     bigint      not null,
+    output_tokens    bigint      not null,
+    cached_tokens    bigint      not null,
+    reasoning_tokens bigint      not null,
+    primary key (scope_key, bucket_at, model)
+);
+
+create table budget_audit (                                -- what operators did to budgets
+    id         bigint generated always as identity,
+    at         timestamptz not null,
+    actor      text        not null,
+    action     text        not null,
+    reason     text        not null,
+    scope_key  text        not null,
+    rid        uuid,                                       -- of the run whose hold it was
+    request_id text,
+    tokens     bigint,
+    micros     bigint,
+    primary key (id),
+    constraint audit_action_is_known check (action in ('set', 'released'))
+);
 
 -- Leases, where they are not in Redis. Not logged: a crash of the server empties all three together, which begins a new memory.
 

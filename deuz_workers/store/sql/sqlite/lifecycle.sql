@@ -39,6 +39,24 @@ delete from run_tag where rid = :rid
 -- name: prune_budget
 delete from budget_scope where key = :scope_key
 
+-- name: prune_history
+-- What they used in scopes that others share stays as sums.
+insert into budget_history (scope_key, bucket_at_ms, model, calls, tokens, micros, input_tokens, output_tokens, cached_tokens,
+                            reasoning_tokens)
+select r.scope_key, r.at_ms / coalesce(b.window_ms / b.buckets, 3600000) * coalesce(b.window_ms / b.buckets, 3600000), r.model,
+       count(*), sum(r.used_tokens), sum(r.used_micros), sum(r.input_tokens), sum(r.output_tokens), sum(r.cached_tokens),
+       sum(r.reasoning_tokens)
+from reservation r join budget_scope b on b.key = r.scope_key
+where r.rid = :rid and r.status = 'settled' and r.scope_key not in (select value from json_each(:scope_keys))
+group by 1, 2, 3
+on conflict (scope_key, bucket_at_ms, model) do update set
+    calls = calls + excluded.calls, tokens = tokens + excluded.tokens, micros = micros + excluded.micros,
+    input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens,
+    cached_tokens = cached_tokens + excluded.cached_tokens, reasoning_tokens = reasoning_tokens + excluded.reasoning_tokens
+
+-- name: prune_refusal
+delete from refusal where rid = :rid
+
 -- name: prune_reservation
 -- Of scopes that others share, those stay that count there: holds that nobody can settle.
 delete from reservation

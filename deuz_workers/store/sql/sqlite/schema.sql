@@ -193,7 +193,7 @@ create table budget_scope (                         -- only scopes that were giv
     held_micros    integer not null default 0,
     unknown_tokens integer not null default 0,
     unknown_micros integer not null default 0
-) strict, without rowid;
+, window_ms integer, buckets integer, warn_percent integer, slice_of text, slices integer not null default 0, granted_tokens integer not null default 0, granted_micros integer not null default 0) strict, without rowid;
 
 create table reservation (                          -- one row per request and scope that had a limit
     rid        blob    not null,                    -- of the run that asked
@@ -202,7 +202,7 @@ create table reservation (                          -- one row per request and s
     status     text    not null default 'held',     -- held -> settled, released or unknown
     tokens     integer not null,                    -- the estimate
     micros     integer not null,
-    at_ms      integer not null,
+    at_ms      integer not null, depth integer not null default 0, priced integer not null default 1, model text not null default '', used_tokens integer not null default 0, used_micros integer not null default 0, input_tokens integer not null default 0, output_tokens integer not null default 0, cached_tokens integer not null default 0, reasoning_tokens integer not null default 0,
     primary key (rid, request_id, scope_key),
     constraint status_is_known check (status in ('held', 'settled', 'released', 'unknown'))
 ) strict, without rowid;
@@ -265,3 +265,51 @@ create table access_token (
     revoked_at_ms integer,
     constraint digests_differ unique (digest)
 ) strict, without rowid;
+create index budget_scope_slice on budget_scope (slice_of, key) where slice_of is not null;
+
+create table budget_bucket (                        -- what counts in a bucket of a rolling window: spent, held and unknown
+    scope_key text    not null,
+    at        integer not null,                     -- Unix time by the length of a bucket
+    tokens    integer not null,
+    micros    integer not null,
+    primary key (scope_key, at)
+) strict, without rowid;
+
+create table refusal (                              -- a request that was refused stays refused
+    rid        blob    not null,
+    request_id text    not null,
+    scope_key  text    not null,
+    reason     text    not null,
+    tokens     integer not null,                    -- asked for
+    micros     integer,
+    at_ms      integer not null,
+    primary key (rid, request_id)
+) strict, without rowid;
+
+create table budget_history (                       -- what pruned runs used in scopes that others share
+    scope_key        text    not null,
+    bucket_at_ms     integer not null,              -- beginning of the bucket of the window, else of the hour
+    model            text    not null,
+    calls            integer not null,
+    tokens           integer not null,
+    micros           integer not null,
+    input_tokens     integer not null,
+    output_tokens    integer not null,
+    cached_tokens    integer not null,
+    reasoning_tokens integer not null,
+    primary key (scope_key, bucket_at_ms, model)
+) strict, without rowid;
+
+create table budget_audit (                         -- what operators did to budgets
+    id         integer primary key,
+    at_ms      integer not null,
+    actor      text    not null,
+    action     text    not null,
+    reason     text    not null,
+    scope_key  text    not null,
+    rid        blob,                                -- of the run whose hold it was
+    request_id text,
+    tokens     integer,
+    micros     integer,
+    constraint audit_action_is_known check (action in ('set', 'released'))
+) strict;
