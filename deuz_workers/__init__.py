@@ -139,7 +139,9 @@ if TYPE_CHECKING:
     )
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
+    from deuz_workers.providers.anthropic.model import AnthropicModel
     from deuz_workers.providers.chat.model import ChatCompletionsModel
+    from deuz_workers.providers.gemini.model import GeminiModel
     from deuz_workers.providers.http import Timeouts
     from deuz_workers.providers.mock import MockModel
     from deuz_workers.providers.prices import Price
@@ -158,6 +160,7 @@ __all__ = [
     "Amount",
     "AnswerConflictError",
     "AnswerRefusedError",
+    "AnthropicModel",
     "Approval",
     "AsyncHandle",
     "AsyncSwarmHandle",
@@ -179,6 +182,7 @@ __all__ = [
     "ExecutionPolicyError",
     "FilePart",
     "ForkRefusedError",
+    "GeminiModel",
     "GuardContext",
     "GuardrailPart",
     "Guardrails",
@@ -346,8 +350,10 @@ _HOMES = {
     ),
     "ports.tool": ("ToolContext",),
     "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
+    "providers.anthropic.model": ("AnthropicModel",),
     "providers.chat.model": ("ChatCompletionsModel",),
     "providers.http": ("Timeouts",),
+    "providers.gemini.model": ("GeminiModel",),
     "providers.mock": ("MockModel",),
     "providers.prices": ("Price",),
     "providers.responses.model": ("ResponsesModel",),

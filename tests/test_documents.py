@@ -56,3 +56,11 @@ def test_the_readme_prints_what_it_says(
     assert readme[: readme.index("# Take a coat.")].count("\n") < 25
     exec(compile(blocks("README.md")[0], "README.md", "exec", dont_inherit=True), {"__name__": "readme"})
     assert capsys.readouterr().out == "Take a coat.\n"
+
+
+@pytest.mark.spec("WIR-005")
+def test_the_page_on_models_says_what_nothing_here_proves() -> None:
+    """The wires rest on documents and on tests without a network; nobody is left to think that they met the live services."""
+    page = (ROOT / "docs/models.md").read_text("utf-8").replace("\n", " ")
+    assert "The wires follow the vendors' documents" in page
+    assert "Nothing is verified against the live services." in page

@@ -7,14 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.providers.anthropic.model import ANTHROPIC_URL, AnthropicModel
 from deuz_workers.providers.chat.model import ChatCompletionsModel
+from deuz_workers.providers.gemini.model import GEMINI_URL, GeminiModel
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.openai_url import OPENAI_URL
 from deuz_workers.providers.prices import Price, PriceList
 from deuz_workers.providers.responses.model import ResponsesModel
 from deuz_workers.providers.wire_model import WireModel
 
-__all__ = ["ChatCompletionsModel", "MockModel", "Price", "PriceList", "ResponsesModel", "WireModel", "model_from_name"]
+__all__ = [
+    "AnthropicModel",
+    "ChatCompletionsModel",
+    "GeminiModel",
+    "MockModel",
+    "Price",
+    "PriceList",
+    "ResponsesModel",
+    "WireModel",
+    "model_from_name",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +42,13 @@ class _Server:
 SERVERS: Mapping[str, _Server] = {
     "openai": _Server(ChatCompletionsModel, OPENAI_URL, "openai"),
     "openai-responses": _Server(ResponsesModel, OPENAI_URL, "openai"),
+    "anthropic": _Server(AnthropicModel, ANTHROPIC_URL, "anthropic"),
+    "google": _Server(GeminiModel, GEMINI_URL, "google"),
     # Source: https://github.com/ollama/ollama/blob/main/docs/openai.md, read 2026-11.
     "ollama": _Server(ChatCompletionsModel, "http://localhost:11434/v1", "ollama"),
     "compatible": _Server(ChatCompletionsModel, None, "compatible"),
     "compatible-responses": _Server(ResponsesModel, None, "compatible"),
+    "compatible-messages": _Server(AnthropicModel, None, "compatible"),
 }
 """By prefix of the name. `compatible` is any server of the same protocol: vLLM, llama.cpp, a gateway."""
 

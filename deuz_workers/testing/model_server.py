@@ -29,13 +29,15 @@ from typing import Any, cast
 
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.providers.script import Attempts, Entry, ScriptedCall, ScriptedReply
+from deuz_workers.testing.anthropic_answers import AnthropicAnswers
 from deuz_workers.testing.chat_answers import ChatAnswers
+from deuz_workers.testing.gemini_answers import GeminiAnswers
 from deuz_workers.testing.model_exchange import respond
 from deuz_workers.testing.model_faults import Served, refuse, served_error
 from deuz_workers.testing.model_wire import Answers, Asked
 from deuz_workers.testing.responses_answers import ResponsesAnswers
 
-WIRES: tuple[Answers, ...] = (ChatAnswers(), ResponsesAnswers())
+WIRES: tuple[Answers, ...] = (ChatAnswers(), ResponsesAnswers(), AnthropicAnswers(), GeminiAnswers())
 """Told apart by the path of the request."""
 KEPT_REQUESTS = 10_000
 WAIT_S = 10.0
@@ -233,7 +235,8 @@ def _broken_off(scripted: ScriptedReply, request: ReceivedRequest) -> Served:
 def echo(request: ReceivedRequest) -> str:
     """The default script of the command: repeats the newest message."""
     body = request.body
-    content = (body["messages"] if "messages" in body else body["input"])[-1].get("content")
+    newest = next(body[name] for name in ("messages", "input", "contents") if name in body)[-1]
+    content = newest.get("content", newest.get("parts"))
     return f"You said: {content if isinstance(content, str) else json.dumps(content)}"
 
 

@@ -24,12 +24,17 @@ from deuz_workers.app.results import AgentResult
 from deuz_workers.core.messages import Message, ReasoningPart
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import ModelRateLimitedError
-from deuz_workers.providers.json_body import listed
+from deuz_workers.providers.anthropic.model import AnthropicModel
+from deuz_workers.providers.gemini.model import GeminiModel
+from deuz_workers.providers.responses.model import ResponsesModel
 from deuz_workers.providers.script import ScriptedCall, attempts, call, calls, raw_call, reply
 from deuz_workers.providers.wire_model import WireModel
 from deuz_workers.store import SqlStore, open_store
+from deuz_workers.testing.anthropic_answers import SIGNATURE as ANTHROPIC_SIGNATURE
+from deuz_workers.testing.gemini_answers import SIGNATURE as GEMINI_SIGNATURE
 from deuz_workers.testing.model_faults import refuse
 from deuz_workers.testing.model_server import ModelServer, Script, in_order
+from tests.providers.sent import sent
 from tests.providers.wires import WIRES
 
 OVER = [f"{wire}-{how}" for wire, how in itertools.product(WIRES, ("streamed", "whole"))]
@@ -106,30 +111,8 @@ async def test_providers_with_strange_ids(over: Any, made: tuple[ScriptedCall, .
     async with over([calls(*made), calls(*made), "done"]) as (server, model):
         result = await run_agent(Agent("x", model=model, tools=[pay]), "go")
         assert (result.status, PAID) == ("completed", [1, 2, 1, 2])
-        pairs = call_pairs(server.requests[-1].body)
+        pairs = sent(server.requests[-1]).pairs
     assert [answer for _, answer in pairs] == ["paid 1", "paid 2", "paid 1", "paid 2"]
-
-
-def call_pairs(body: dict[str, Any]) -> list[tuple[str, str]]:
-    """Ids of the calls in a request with the results that stand under them, turn by turn; each id names one call there."""
-    pairs: list[tuple[str, str]] = []
-    if "messages" in body:
-        ids: list[Any] = []
-        results: dict[Any, Any] = {}
-        for said in [*listed(body["messages"]), {"role": "end"}]:
-            if said["role"] == "tool":
-                assert said["tool_call_id"] in ids
-                results[said["tool_call_id"]] = said["content"]
-                continue
-            pairs += [(call_id, results[call_id]) for call_id in ids]
-            ids = [made["id"] for made in listed(said.get("tool_calls"))]
-            assert len(set(ids)) == len(ids)
-            results = {}
-        return pairs
-    results = {item["call_id"]: item["output"] for item in body["input"] if item.get("type") == "function_call_output"}
-    ids = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
-    assert len(set(ids)) == len(ids) == len(results)
-    return [(call_id, results[call_id]) for call_id in ids]
 
 
 async def test_arguments_that_are_no_json_are_told_to_the_model(over: Any) -> None:
@@ -159,56 +142,65 @@ async def test_a_suspended_run_goes_on_in_another_process(over: Any, store: SqlS
         again, answers = Agent("x", model=model, tools=[sign]), {item.approval_id: True}
         result = await resume_agent(again, run_id="r", store=store, approvals=answers)
         assert (waiting.status, result.status, result.text) == ("suspended", "completed", "done")
-        assert [answer for _, answer in call_pairs(server.requests[-1].body)] == ["signed é"]
+        assert [answer for _, answer in sent(server.requests[-1]).pairs] == ["signed é"]
 
 
 async def test_thoughts_are_sent_back_as_they_came(over: Any) -> None:
     """Where the wire has them back at all: byte for byte, before the call that they led to, and in the run's messages."""
     async with over([reply("", call("pay", amount=1), reasoning="Hm.\u2028"), "done"]) as (server, model):
         result = await run_agent(Agent("x", model=model, tools=[pay]), "go")
-        body = server.requests[-1].body
+        again = sent(server.requests[-1])
     (thought,) = [part for part in result.messages[1].parts if isinstance(part, ReasoningPart)]
     assert thought.text == "Hm.\u2028"
-    if "input" in body:
-        kinds = [item.get("type") for item in body["input"]]
-        assert kinds == [None, "reasoning", "function_call", "function_call_output"]
-        assert body["input"][1] == thought.provider["item"]
+    match model:
+        case ResponsesModel():
+            kinds = [item.get("type") for item in again.history]
+            assert kinds == [None, "reasoning", "function_call", "function_call_output"]
+            assert again.thoughts == [thought.provider["item"]]
+        case AnthropicModel():
+            signed = {"type": "thinking", "thinking": "Hm.\u2028", "signature": ANTHROPIC_SIGNATURE}
+            assert again.thoughts == [signed] == again.history[1]["content"][:1]
+        case GeminiModel():
+            called = {"id": "call_1_1", "name": "pay", "args": {"amount": 1}}
+            signed = {"functionCall": called, "thoughtSignature": GEMINI_SIGNATURE}
+            assert again.thoughts == [{"text": "Hm.\u2028", "thought": True}, signed] == again.history[1]["parts"]
+        case _:
+            assert again.thoughts == []
 
 
 class Bill(TypedDict):
     cents: int
 
 
-@pytest.mark.spec("WIR-001", "WIR-002")
+@pytest.mark.spec("FIN-003", "WIR-001", "WIR-002", "WIR-003")
 async def test_a_typed_answer_by_the_format_of_the_wire(over: Any) -> None:
     """The finalization request has the format field, and everything of the loop's last request before it: the same tools, byte
-    for byte, and its messages as the beginning."""
+    for byte, and its messages as the beginning. Gemini alone gets no tools: a format and declarations do not go together."""
     script = [calls(call("pay", amount=1)), "I have paid", '{"cents": 7}']
     async with over(script) as (server, model):
         result = await run_agent(Agent("x", model=model, tools=[pay], output_type=Bill, instructions="Be kind."), "go")
-        loop, final = (server.requests[number].body for number in (1, 2))
+        bodies = [server.requests[number].body for number in (1, 2)]
+        loop, final = (sent(server.requests[number]) for number in (1, 2))
     assert (result.status, result.output) == ("completed", {"cents": 7})
-    assert json.dumps(loop["tools"]) == json.dumps(final["tools"])
-    field = "messages" if "messages" in loop else "input"
-    assert json.dumps(final[field]).startswith(json.dumps(loop[field])[:-1])
-    assert final["tool_choice"] == "none"
-    asked = final["response_format"]["json_schema"] if field == "messages" else final["text"]["format"]
-    assert list(asked["schema"]["properties"]) == ["cents"]
-    assert ("response_format" in loop, "text" in loop) == (False, False)
+    assert json.dumps(final.history).startswith(json.dumps(loop.history)[:-1])
+    assert final.schema is not None
+    assert (list(final.schema["properties"]), loop.schema) == (["cents"], None)
+    if isinstance(model, GeminiModel):
+        assert (loop.tools, final.tools, final.choice) == (["pay"], [], None)
+    else:
+        assert json.dumps(bodies[0]["tools"]) == json.dumps(bodies[1]["tools"])
+        assert final.choice == "none"
 
 
-@pytest.mark.spec("WIR-004")
+@pytest.mark.spec("FIN-003", "WIR-004")
 async def test_a_typed_answer_by_one_forced_tool(over: Any) -> None:
     """The request's only tool is the output, and the model has to call it."""
     script = [calls(call("pay", amount=1)), "I have paid", call("json_output", cents=7)]
     async with over(script, output_mode="tool") as (server, model):
         result = await run_agent(Agent("x", model=model, tools=[pay], output_type=Bill), "go")
-        final = server.requests[-1].body
+        final = sent(server.requests[-1])
     assert (result.status, result.output) == ("completed", {"cents": 7})
-    (offered,) = final["tools"]
-    assert (offered.get("function") or offered)["name"] == "json_output"
-    assert final["tool_choice"] == "required"
-    assert ("response_format" in final, "text" in final) == (False, False)
+    assert (final.tools, final.choice, final.schema) == (["json_output"], "required", None)
 
 
 async def test_a_passing_failure_is_tried_again_and_paid_once(over: Any) -> None:
@@ -238,4 +230,4 @@ async def test_a_file_in_the_question(over: Any) -> None:
         body = server.requests[0].body
     assert result.text == "a bill"
     assert result.messages[0].parts == tuple(question)
-    assert "data:application/pdf;base64,JVBERg==" in json.dumps(body)
+    assert "JVBERg==" in json.dumps(body)

@@ -16,7 +16,15 @@ from deuz_workers.core.messages import user
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.model import ModelRequest, ToolSpec
-from deuz_workers.providers import ChatCompletionsModel, MockModel, Price, PriceList, model_from_name
+from deuz_workers.providers import (
+    AnthropicModel,
+    ChatCompletionsModel,
+    GeminiModel,
+    MockModel,
+    Price,
+    PriceList,
+    model_from_name,
+)
 
 USED = Usage(1_000, 1_000, cached_tokens=500)
 
@@ -76,6 +84,11 @@ def test_the_bound_covers_text_and_answer() -> None:
 def test_models_by_name() -> None:
     """The prefix says which server, the rest which model."""
     assert model_from_name("openai:gpt-4.1").name == "openai:gpt-4.1"
+    assert type(model_from_name("anthropic:claude-opus-5-5")) is AnthropicModel
+    assert model_from_name("anthropic:claude-opus-5-5").name == "anthropic:claude-opus-5-5"
+    assert type(model_from_name("google:gemini-3.8-flash")) is GeminiModel
+    assert model_from_name("google:gemini-3.8-flash").name == "google:gemini-3.8-flash"
+    assert model_from_name("compatible-messages:m", base_url="http://h/v1").name == "compatible:m"
     assert model_from_name("ollama:qwen3:8b").name == "ollama:qwen3:8b"
     assert model_from_name("compatible:m", base_url="http://localhost:8000/v1/", api_key="k").name == "compatible:m"
     assert model_from_name("compatible:m", base_url="http://h/v1", provider="vllm").name == "vllm:m"

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from deuz_workers.providers.anthropic.model import AnthropicModel
 from deuz_workers.providers.chat.model import ChatCompletionsModel
+from deuz_workers.providers.gemini.model import GeminiModel
 from deuz_workers.providers.responses.model import ResponsesModel
 from deuz_workers.providers.wire_model import WireModel
 from deuz_workers.testing.model_server import ModelServer
@@ -79,7 +81,46 @@ RESPONSES = _sse(
     {"type": "response.completed", "response": {"output": [], "usage": {"input_tokens": 20, "output_tokens": 9}}},
 )
 
+
+def _block(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": {"type": kind, **fields}}
+
+
+def _delta(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
+
+
+ANTHROPIC = _sse(
+    {"type": "message_start", "message": {"usage": {"input_tokens": 20, "output_tokens": 1}}},
+    _delta(0, "thinking_delta", thinking="Hm."),
+    _delta(1, "text_delta", text="Pay"),
+    _delta(1, "text_delta", text="ing."),
+    _block(2, "tool_use", id="a", name="pay", input={}),
+    _delta(2, "input_json_delta", partial_json='{"usd":12'),
+    _delta(2, "input_json_delta", partial_json='50,"to":"é"}'),
+    _block(3, "tool_use", id="b", name="pay", input={}),
+    _delta(3, "input_json_delta", partial_json='{"usd":7}'),
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+    {"type": "message_stop"},
+)
+
+
+def _content(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"parts": list(parts)}, **fields}]}
+
+
+GEMINI = _sse(
+    _content({"text": "Hm.", "thought": True}),
+    _content({"text": "Pay"}),
+    _content({"text": "ing."}),
+    _content({"functionCall": {"name": "pay", "args": {"usd": 1250, "to": "é"}}, "thoughtSignature": "Zm9v"}),
+    _content({"functionCall": {"name": "pay", "args": {"usd": 7}}}),
+    _content({"text": ""}, finishReason="STOP") | {"usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 9}},
+)
+
 WIRES: dict[str, TestedWire] = {
     "chat": TestedWire(ChatCompletionsModel, CHAT, b'"finish_reason"'),
     "responses": TestedWire(ResponsesModel, RESPONSES, b"response.completed"),
+    "anthropic": TestedWire(AnthropicModel, ANTHROPIC, b'"stop_reason"'),
+    "gemini": TestedWire(GeminiModel, GEMINI, b'"finishReason"'),
 }

@@ -1,0 +1,1 @@
+"""The wire of the Anthropic Messages API."""
