@@ -108,10 +108,12 @@ if TYPE_CHECKING:
         PartEvent,
         PhaseEvent,
         ResultEvent,
+        SubAgentPart,
         TextDelta,
         ToolOutput,
         WarningPart,
     )
+    from deuz_workers.app.subagents import agent_tool
     from deuz_workers.app.swarm import Swarm, Task
     from deuz_workers.app.swarm_result import SwarmResult
     from deuz_workers.app.ui_state import AgentState, agent_state_from_parts
@@ -249,6 +251,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailableError",
     "Stream",
+    "SubAgentPart",
     "Swarm",
     "SwarmConflictError",
     "SwarmDefinitionError",
@@ -276,6 +279,7 @@ __all__ = [
     "WarningPart",
     "Window",
     "agent_state_from_parts",
+    "agent_tool",
     "client_tool",
     "cost_above",
     "inspect_run",
@@ -319,10 +323,12 @@ _HOMES = {
         "PartEvent",
         "PhaseEvent",
         "ResultEvent",
+        "SubAgentPart",
         "TextDelta",
         "ToolOutput",
         "WarningPart",
     ),
+    "app.subagents": ("agent_tool",),
     "app.swarm": ("Swarm", "Task"),
     "app.swarm_result": ("SwarmResult",),
     "app.ui_state": ("AgentState", "agent_state_from_parts"),

@@ -11,7 +11,15 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/answers.md", "docs/models.md", "docs/producers.md", "docs/streams.md", "docs/swarms.md")
+PAGES = (
+    "README.md",
+    "docs/answers.md",
+    "docs/models.md",
+    "docs/producers.md",
+    "docs/streams.md",
+    "docs/subagents.md",
+    "docs/swarms.md",
+)
 
 
 def blocks(page: str) -> list[str]:

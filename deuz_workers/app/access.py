@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from deuz_workers.app.below import read_below
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import AgentResult, result_of
@@ -69,7 +70,8 @@ class Access:
         if loaded is None:
             raise not_found(scope, run_id)
         signing = await self.signing() if loaded.items else None
-        return result_of(loaded, self.output_type(loaded.head.agent), signing, await accounting(self.store, loaded))
+        below = await read_below(self.store, loaded.head, signing)
+        return result_of(loaded, self.output_type(loaded.head.agent), signing, await accounting(self.store, loaded), below)
 
     async def reported(self, scope: str, run_id: str) -> tuple[Head, AgentResult[Any] | None]:
         """The head, and what the run has to report, of one moment; None where it has nothing yet. The output is plain data.

@@ -42,7 +42,7 @@ class Agent:
         *,
         model: str | Model,
         instructions: str | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | Callable[..., Any] | Agent] = (),
         limits: Limits | None = None,
         max_output_tokens: int | None = None,
         temperature: float | None = None,
@@ -69,7 +69,8 @@ class Agent:
         Args:
             model: `provider:model`, or an object that implements `Model`.
             instructions: system message of every request.
-            tools: functions, which become tools by their signature, or what `@tool` and `tool_from_schema` made.
+            tools: functions, which become tools by their signature, what `@tool` and `tool_from_schema` made, or agents, to
+                which calls are delegated as `agent_tool` says.
             limits: of every run of this agent, see `Limits`.
             model_extra: further fields of the vendor's request body.
             budget: what one run may spend; a run that names its own replaces it.
@@ -141,6 +142,12 @@ class Agent:
     def limits(self) -> Limits:
         return self.definition.limits
 
+    def as_tool(self, **options: Any) -> Tool:
+        """This agent as a tool of others: see `agent_tool`, which takes the same options."""
+        from deuz_workers.app.subagents import agent_tool
+
+        return agent_tool(self, **options)
+
     def __repr__(self) -> str:
         return f"<Agent {self.name!r} {self.model.name}, {len(self.tools)} tools>"
 
@@ -171,9 +178,10 @@ def _fallbacks(agent: str, model: Model, given: object) -> tuple[Model, ...]:
     return fallbacks
 
 
-def _tools(agent: str, given: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+def _tools(agent: str, given: Iterable[Tool | Callable[..., Any] | Agent]) -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for item in given:
+        item = item.as_tool() if isinstance(item, Agent) else item
         made = cast(Tool, item if _is_tool(item) else _from_function(agent, item))
         if made.name in found:
             raise ConfigurationError(

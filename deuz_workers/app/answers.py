@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from deuz_workers.app.access import Access, not_found
+from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import ResultWarning
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
@@ -55,7 +56,7 @@ class Answers:
         """They leave nothing open of what the run waits for. `tools`: its agent's, as this process knows them."""
         if loaded.head.status in FINAL or (_was_interrupted(loaded) and self.words.left(_run_of(loaded), tools)):
             return False
-        return loaded.head.status != "suspended" or self._given(loaded, None) is not None
+        return loaded.head.status != "suspended" or self.given(loaded, None) is not None
 
     def check(self, loaded: Loaded) -> None:
         """Raises `ReconciliationError` for a call that was not interrupted (REC-007); a run that has ended is only read."""
@@ -65,7 +66,7 @@ class Answers:
     async def hand_in(self, store: RunStore, loaded: Loaded, signing: Signing | None = None) -> None:
         """Store them; the run is due afterwards. Raises `AnswerConflictError` if somebody was faster, with nothing stored."""
         scope, run_id = loaded.head.scope, loaded.head.run_id
-        given = self._given(loaded, signing) if loaded.head.status == "suspended" else None
+        given = self.given(loaded, signing) if loaded.head.status == "suspended" else None
         if given:
             answered = await store.answer_items(scope, run_id, given)
             if answered is not None and not answered.stored:
@@ -120,23 +121,32 @@ class Answers:
                     found.append(ResultWarning(setting, text))
         return tuple(found)
 
-    def _given(self, loaded: Loaded, signing: Signing | None) -> list[ItemAnswer] | None:
-        """The answers to all open items, None if one is missing."""
+    def given(
+        self, loaded: Loaded, signing: Signing | None, ambiguous: frozenset[str] = frozenset()
+    ) -> list[ItemAnswer] | None:
+        """The answers to all open items of a suspended run, None if one is missing.
+
+        `ambiguous`: ids of calls that name more than one call of the tree, so that nothing is said by such an id alone.
+        """
         run = _run_of(loaded)
         items = read_call_items(loaded.items)
-        denied = {item.binding.call_id for item in items if item.binding.kind == "approval" and self._denies(item, run)}
+        denied = {
+            item.binding.call_id for item in items if item.binding.kind == "approval" and self._denies(item, run, ambiguous)
+        }
         found: list[ItemAnswer] = []
         for item in items:
             if not item.is_open:
                 continue
             if item.binding.kind == "approval":
-                record = self._verdict(item, run)
+                record = self._verdict(item, run, ambiguous)
                 if record is not None and signing is not None and record["approved"] is True:
                     record = _with_token_checked(record, item, run, signing)
                 if record is not None and record["approved"] is not True:
                     denied.add(item.binding.call_id)
             else:
-                record = self._results.get(item.item_id) or self._results.get(item.binding.call_id)
+                record = self._results.get(item.item_id)
+                if record is None and item.binding.call_id not in ambiguous:
+                    record = self._results.get(item.binding.call_id)
                 if item.binding.call_id in denied:
                     record = NOT_NEEDED
             if record is None:
@@ -145,15 +155,15 @@ class Answers:
             found.append(ItemAnswer(item.item_id, encode(record), votes=votes, votes_before=votes))
         return found
 
-    def _denies(self, item: CallItem, run: Run) -> bool:
-        record = self._verdict(item, run)
+    def _denies(self, item: CallItem, run: Run, ambiguous: frozenset[str]) -> bool:
+        record = self._verdict(item, run, ambiguous)
         return item.is_open and record is not None and record["approved"] is not True
 
-    def _verdict(self, item: CallItem, run: Run) -> Mapping[str, object] | None:
+    def _verdict(self, item: CallItem, run: Run, ambiguous: frozenset[str]) -> Mapping[str, object] | None:
         """Under the approval's id, or the call's where that names one call; None where it may not be given here."""
         record = self._verdicts.get(item.item_id)
         call_id = item.binding.call_id
-        if record is None and call_id in self._verdicts and names_one_call(run, call_id):
+        if record is None and call_id in self._verdicts and call_id not in ambiguous and names_one_call(run, call_id):
             record = self._verdicts[call_id]
         if record is None:
             return None
@@ -181,6 +191,7 @@ async def hand_in_and_ring(
     if loaded.head.status in FINAL or not answers.settle(loaded):
         return None, warnings
     await answers.hand_in(access.store, loaded, await access.signing())
+    await access.ring(await hand_in_below(access.store, loaded.head, answers, await access.signing()))
     head = await access.head(scope, run_id)
     await access.ring([Bell(scope, run_id, head.queue, head.revision, head.priority, head.agent)])
     return loaded.head.revision, warnings

@@ -9,16 +9,17 @@ from typing import Any
 
 from deuz_workers.app.access import Access, Pauses, not_found
 from deuz_workers.app.agent_stream import AgentStream
+from deuz_workers.app.below import below_of, reports
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.door import Answer, Door
-from deuz_workers.app.pending import PendingApproval, PendingClientCall, pending_approvals, pending_client_calls
+from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
 from deuz_workers.app.report import RunReport, report_on
-from deuz_workers.app.results import AgentResult, UnknownEffect
+from deuz_workers.app.results import NOTHING_BELOW, AgentResult, Below, UnknownEffect
 from deuz_workers.app.run_event import RunEvent, event_of
 from deuz_workers.app.settling import read_effects, settle
 from deuz_workers.app.taking_up import take_up
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
-from deuz_workers.core.change import FINAL, Bell, RunStatus
+from deuz_workers.core.change import FINAL, Bell, ItemRow, RunStatus
 from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
 from deuz_workers.core.receipts import fold_receipts
@@ -123,13 +124,21 @@ class AsyncHandle(AsyncRun):
         return AgentStream(ClientSource(self._access, self._access.live, self.scope, self.run_id, "", begin))
 
     async def pending(self) -> tuple[PendingApproval, ...]:
-        """Calls that wait for a person now."""
+        """Calls that wait for a person now, its own and those of runs that it delegated, at any depth."""
         rows = await self._access.store.open_items(self.scope, self.run_id)
-        return pending_approvals(rows, await self._access.signing() if rows else None, self.scope)
+        signing = await self._access.signing() if rows else None
+        return (*pending_approvals(rows, signing, self.scope), *(await self._below(rows, signing)).approvals)
 
     async def pending_client_calls(self) -> tuple[PendingClientCall, ...]:
-        """Calls that a client has to execute now."""
-        return pending_client_calls(await self._access.store.open_items(self.scope, self.run_id), self.scope)
+        """Calls that a client has to execute now, its own and those of runs that it delegated, at any depth."""
+        rows = await self._access.store.open_items(self.scope, self.run_id)
+        return (*pending_client_calls(rows, self.scope), *(await self._below(rows, None)).client_calls)
+
+    async def _below(self, rows: tuple[ItemRow, ...], signing: Signing | None) -> Below:
+        if all(row.kind != "child_run" for row in rows):
+            return NOTHING_BELOW
+        tree = await self._access.store.tree(self.scope, self.run_id)
+        return await below_of(self._access.store, self.scope, tree, signing)
 
     async def approve(
         self,
@@ -217,5 +226,5 @@ class AsyncHandle(AsyncRun):
     async def wait_for_report(self) -> None:
         """Return when `result` has something to give. Raises `RunNotFoundError`."""
         pauses = Pauses(self._access.clock)
-        while not (await self._access.head(self.scope, self.run_id)).has_report:
+        while not await reports(self._access.store, await self._access.head(self.scope, self.run_id)):
             await pauses.wait()

@@ -10,7 +10,8 @@ from deuz_workers.app.swarm_result import SwarmResult, output_of, swarm_result, 
 from deuz_workers.core.change import Head
 from deuz_workers.core.names import task_run_id
 from deuz_workers.errors import RunFailedError
-from deuz_workers.ports.store import SwarmSnapshot
+from deuz_workers.ports.swarm_rows import SwarmSnapshot
+from deuz_workers.ports.tree import only_waits
 
 SNAPSHOT_SHARE = 20
 """A waiting handle spends at most a twentieth of the time on reading the tasks of a large swarm."""
@@ -59,9 +60,15 @@ class AsyncSwarmHandle(AsyncRun):
         while True:
             before_ms = clock.monotonic_ms()
             head, snapshot = await self._read()
-            if swarm_status(head, snapshot) != "running":
+            status = swarm_status(head, snapshot)
+            if status != "running" and (status != "suspended" or await self._only_waits()):
                 return head, snapshot
             await pauses.wait(least_ms=(clock.monotonic_ms() - before_ms) * SNAPSHOT_SHARE)
+
+    async def _only_waits(self) -> bool:
+        """So do the runs that its suspended tasks delegated."""
+        tree = await self._access.store.tree(self.scope, self.run_id)
+        return only_waits([run for run in tree if run.run_id != self.run_id])
 
     async def _read(self) -> tuple[Head, SwarmSnapshot]:
         # The head first: where it has ended, so have all the tasks that are read after it.

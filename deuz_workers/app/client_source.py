@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deuz_workers.app.access import FIRST_POLL_MS, LONGEST_POLL_MS, POLL_GROWTH, Access
+from deuz_workers.app.below import reports
 from deuz_workers.app.results import AgentResult, ResultWarning
 from deuz_workers.app.stream_events import Missed
 from deuz_workers.core.change import Head
@@ -69,14 +70,14 @@ class ClientSource:
         self.agent = head.agent
         if begun.since is None:
             self._order.came_at(head.revision)
-            self._tells_end = not head.has_report
+            self._tells_end = not await reports(self._access.store, head)
             if head.revision:
                 missed(Missed("late"))
         else:
             self._order.came_at(begun.since)
         self._pump = asyncio.create_task(self._deliver(on_parts), name="deuz-stream-parts")
         head = await self._report()
-        self._tells_end = self._tells_end and head.parked is None
+        self._tells_end = self._tells_end and head.parked is None and not head.waits_for_children
         result = await self._access.result(self.scope, self.run_id)
         return replace(result, warnings=(*result.warnings, *begun.warnings))
 
@@ -107,7 +108,7 @@ class ClientSource:
     async def _report(self) -> Head:
         """The head once it has something to report; looked at ever less often, and at once when the channel says so."""
         pause_ms: float = FIRST_POLL_MS
-        while not (head := await self._access.head(self.scope, self.run_id)).has_report:
+        while not await reports(self._access.store, head := await self._access.head(self.scope, self.run_id)):
             await self._wait_for_end(pause_ms)
             pause_ms = min(pause_ms * POLL_GROWTH, LONGEST_POLL_MS)
         return head

@@ -25,6 +25,7 @@ from deuz_workers.app.registry import AppRegistry
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
 from deuz_workers.app.stream import Stream
+from deuz_workers.app.subagents import with_subagents
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.core.approval_token import ApprovalSigner
@@ -72,7 +73,7 @@ class Deuz:
         `store` and `leases` take the place of those that the settings name; for stores of one's own and for tests.
         Raises ConfigurationError for a name that is there twice, and for what is no agent or reducer.
         """
-        given = _checked(agents, Agent, "an agent")
+        given = with_subagents(_checked(agents, Agent, "an agent"))
         self.registry = AppRegistry(
             [agent.definition for agent in given],
             [reducer.definition for reducer in _checked(reducers, Reducer, "a reducer")],

@@ -7,7 +7,7 @@ does not match.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 from deuz_workers.app.access import Access, not_found
@@ -15,6 +15,7 @@ from deuz_workers.app.pending import Pending
 from deuz_workers.core.bare_id import names_one_call
 from deuz_workers.core.change import ItemAnswer
 from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.delegation import is_below
 from deuz_workers.core.pending_item import CallBinding, CallItem, CallItemKind, arguments_digest, read_call_items
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.engine.taken_answers import companions
@@ -51,7 +52,9 @@ class Door:
     ) -> Answer:
         """Of a person on a call that waits for an approval. `arguments`: the call runs with these instead."""
         while True:
-            item, rows = await self._find("approval", approval)
+            door, item, rows = await self.find("approval", approval)
+            if door is not self:
+                return await door.verdict(approval, approved=approved, reason=reason, by=by, token=token, arguments=arguments)
             self._check_name(item, by)
             self._check_person(item, by, approved=approved)
             self._check_reason(item, reason)
@@ -85,7 +88,9 @@ class Door:
         self, call: str | Pending, output: object = None, *, is_error: bool = False, by: str | None = None
     ) -> Answer:
         """What a client's execution of a call returned; with `is_error`, the text of how it failed."""
-        item, _ = await self._find("client_tool", call)
+        door, item, _ = await self.find("client_tool", call)
+        if door is not self:
+            return await door.result(call, output, is_error=is_error, by=by)
         self._check_name(item, by)
         if is_error and not isinstance(output, str):
             self._refuse("output", f"how {item.item_id!r} failed is said as text")
@@ -112,15 +117,22 @@ class Door:
 
     # -- what an answer has to fit -------------------------------------------------------------------------------------
 
-    async def _find(self, kind: CallItemKind, given: str | Pending) -> tuple[CallItem, tuple[CallItem, ...]]:
-        """The open item that is meant, and all that are open."""
+    async def find(self, kind: CallItemKind, given: str | Pending) -> tuple[Door, CallItem, tuple[CallItem, ...]]:
+        """The open item that is meant, all that are open beside it, and the door of their run: this one or one below it."""
+        if not isinstance(given, str) and is_below(given.run_id, self.run_id):
+            door = replace(self, run_id=given.run_id)
+            return await door.find(kind, given)
         if not isinstance(given, str) and given.run_id and given.run_id != self.run_id:
             self._refuse("run", f"the answer is for run {given.run_id!r} and was given to run {self.run_id!r}")
         if not isinstance(given, str) and given.scope and given.scope != self.scope:
             self._refuse("scope", f"the answer is for scope {given.scope!r} and was given to scope {self.scope!r}")
         item_id = given if isinstance(given, str) else given.item_id
-        rows = read_call_items(await self.access.store.open_items(self.scope, self.run_id))
+        stored = await self.access.store.open_items(self.scope, self.run_id)
+        rows = read_call_items(stored)
         item = next((row for row in rows if row.item_id == item_id), None)
+        if item is None and any(row.kind == "child_run" for row in stored):
+            door = await self._below(kind, item_id)
+            return await door.find(kind, given)
         if item is None:
             item = await self._named_by_call(kind, item_id, rows)
         if item.binding.kind != kind:
@@ -128,7 +140,27 @@ class Door:
             self._refuse("kind", f"{item_id!r} waits for another kind of answer: {does}")
         if not isinstance(given, str):
             self._check_claims(item.binding, given)
-        return item, rows
+        return self, item, rows
+
+    async def _below(self, kind: CallItemKind, item_id: str) -> Door:
+        """Of the delegated run, at any depth, that waits under this id; by the id of a call alone if one of them does."""
+        below = (await self.access.store.tree(self.scope, self.run_id))[1:]
+        waiting = [(run, item) for run in below for item in read_call_items(run.items)]
+        for run, item in waiting:
+            if item.item_id == item_id:
+                return replace(self, run_id=run.run_id)
+        named = {run.run_id: item for run, item in waiting if item.binding.call_id == item_id and item.binding.kind == kind}
+        if len(named) == 1:
+            return replace(self, run_id=next(iter(named)))
+        if named:
+            ids = ", ".join(repr(item.item_id) for item in named.values())
+            text = f"{len(named)} runs below {self.run_id!r} wait for a call {item_id!r}; answer under one of {ids}"
+            raise self._refusal("call", text)
+        for run in below:
+            await replace(self, run_id=run.run_id).refuse_if_answered(item_id)
+        shown = ", ".join(f"{item.item_id!r} ({item.binding.tool})" for _, item in waiting) or "nothing"
+        text = f"nothing waits under {item_id!r} below run {self.run_id!r}; pending is {shown}"
+        raise self._refusal("call", text, code="unknown_item")
 
     async def _named_by_call(self, kind: CallItemKind, item_id: str, rows: tuple[CallItem, ...]) -> CallItem:
         """By the id of its call alone, if the run used that id once (APR-007); otherwise this says what does not match."""
@@ -143,10 +175,10 @@ class Door:
                 self._refuse(
                     "call", f"run {self.run_id!r} used the call id {item_id!r} more than once; answer under {row.item_id!r}"
                 )
-        await self._refuse_if_answered(item_id)
+        await self.refuse_if_answered(item_id)
         raise self._unknown(item_id, rows, run)
 
-    async def _refuse_if_answered(self, item_id: str) -> None:
+    async def refuse_if_answered(self, item_id: str) -> None:
         """Nothing open has this id, so this stores nothing; the store knows whether something had it once."""
         answered = await self.access.store.answer_items(self.scope, self.run_id, [ItemAnswer(item_id, None, votes_before="?")])
         if answered is not None and answered.winner is not None:

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.answers import Answers
+from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+from deuz_workers.app.below import read_below
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
 from deuz_workers.app.pending import Signing
@@ -162,6 +164,7 @@ async def resume_embedded(
                 if answers.words.any and loaded.head.parked is None:
                     await _wait_for_holder(app, scope, run_id)
                 await answers.hand_in(app.store, loaded, await _signing(app))
+                await hand_in_below(app.store, loaded.head, answers, await _signing(app))
             result = await _driven(app, driving, scope, run_id, agent)
             return replace(result, warnings=(*result.warnings, *warnings))
     except RetryRefusedError as error:
@@ -229,7 +232,8 @@ async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent:
 
 async def _result(app: Deuz, loaded: Loaded) -> AgentResult[object]:
     signing, spent = await _signing(app), await accounting(app.store, loaded)
-    return result_of(loaded, app.output_type(loaded.head.agent), signing, spent)
+    below = await read_below(app.store, loaded.head, signing)
+    return result_of(loaded, app.output_type(loaded.head.agent), signing, spent, below)
 
 
 async def _signing(app: Deuz) -> Signing | None:

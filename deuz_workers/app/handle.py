@@ -18,7 +18,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.envelope import AgentRunEnvelope
-from deuz_workers.ports.store import SwarmSnapshot
+from deuz_workers.ports.swarm_rows import SwarmSnapshot
 
 Inner = TypeVar("Inner", bound=AsyncRun)
 

@@ -43,6 +43,8 @@ class PendingApproval:
     remind_in_ms: int | None = None
     escalate_in_ms: int | None = None
     scope: str = ""
+    agent_path: tuple[str, ...] = ()
+    """Agents from that of the run that was looked at to the one that asks; empty where it asks itself."""
 
     @property
     def item_id(self) -> str:
@@ -61,20 +63,24 @@ class PendingClientCall:
     step: int
     run_id: str = ""
     scope: str = ""
+    agent_path: tuple[str, ...] = ()
+    """As of `PendingApproval`."""
 
 
 Pending = PendingApproval | PendingClientCall
 
 
 def pending_approvals(
-    rows: tuple[ItemRow, ...], signing: Signing | None = None, scope: str = ""
+    rows: tuple[ItemRow, ...], signing: Signing | None = None, scope: str = "", path: tuple[str, ...] = ()
 ) -> tuple[PendingApproval, ...]:
-    """The open ones among `rows`, of a run in `scope`."""
-    return tuple(_approval(item, signing, scope) for item in _open(rows) if item.binding.kind == "approval")
+    """The open ones among `rows`, of a run in `scope`; `path`: where it is below the one that was looked at."""
+    return tuple(_approval(item, signing, scope, path) for item in _open(rows) if item.binding.kind == "approval")
 
 
-def pending_client_calls(rows: tuple[ItemRow, ...], scope: str = "") -> tuple[PendingClientCall, ...]:
-    """The open ones among `rows`, of a run in `scope`."""
+def pending_client_calls(
+    rows: tuple[ItemRow, ...], scope: str = "", path: tuple[str, ...] = ()
+) -> tuple[PendingClientCall, ...]:
+    """The open ones among `rows`, of a run in `scope`; `path`: where it is below the one that was looked at."""
     return tuple(
         PendingClientCall(
             item.item_id,
@@ -84,6 +90,7 @@ def pending_client_calls(rows: tuple[ItemRow, ...], scope: str = "") -> tuple[Pe
             item.binding.step,
             item.binding.run_id,
             scope,
+            path,
         )
         for item in _open(rows)
         if item.binding.kind == "client_tool"
@@ -94,7 +101,7 @@ def _open(rows: tuple[ItemRow, ...]) -> tuple[CallItem, ...]:
     return tuple(item for item in read_call_items(rows) if item.is_open)
 
 
-def _approval(item: CallItem, signing: Signing | None, scope: str) -> PendingApproval:
+def _approval(item: CallItem, signing: Signing | None, scope: str, path: tuple[str, ...]) -> PendingApproval:
     asked, terms, row = item.binding, item.approval, item.row
     token = None
     if signing is not None:
@@ -116,4 +123,5 @@ def _approval(item: CallItem, signing: Signing | None, scope: str) -> PendingApp
         row.remind_in_ms,
         row.escalate_in_ms,
         scope,
+        path,
     )

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from deuz_workers.app.access import not_found
+from deuz_workers.app.below import read_below
 from deuz_workers.app.commands import answer_commands, place_of, ways_out
 from deuz_workers.app.pending import (
     Pending,
@@ -127,7 +128,9 @@ async def report_on(store: RunStore, scope: str, run_id: str, signing: Signing |
     waits = head.status == "suspended"
     approvals = pending_approvals(loaded.items, signing, scope) if waits else ()
     client_calls = pending_client_calls(loaded.items, scope) if waits else ()
-    effects = () if head.status in FINAL else effects_of(run, signing)
+    below = await read_below(store, head, signing)
+    approvals, client_calls = (*approvals, *below.approvals), (*client_calls, *below.client_calls)
+    effects = () if head.status in FINAL else (*effects_of(run, signing), *below.effects)
     return RunReport(
         run_id=run_id,
         scope=scope,

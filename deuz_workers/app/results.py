@@ -43,6 +43,22 @@ class UnknownEffect:
     """Of a gated call that was approved: to run once more, it has to be approved again."""
     token: str | None = None
     """To be given back with that approval, where the application signs its requests."""
+    run_id: str = ""
+    """Of the run whose call it is: the one whose handle takes the word."""
+    agent_path: tuple[str, ...] = ()
+    """As of `PendingApproval`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """What somebody outside has to do for runs that were delegated, at any depth."""
+
+    approvals: tuple[PendingApproval, ...] = ()
+    client_calls: tuple[PendingClientCall, ...] = ()
+    effects: tuple[UnknownEffect, ...] = ()
+
+
+NOTHING_BELOW = Below()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +123,8 @@ class AgentResult(Generic[T]):
             return f"{self.error.get('name')}: {self.error.get('message')}"
         if self.status == "suspended":
             count = len(self.pending_approvals)
+            if not count and self.unknown_effects:
+                return f"{len(self.unknown_effects)} effects of delegated calls are unknown; say what became of them"
             if not count:
                 return f"{len(self.pending_client_calls)} results of clients are pending; hand them in"
             return "1 approval is pending; approve or deny it" if count == 1 else f"{count} approvals are pending; answer them"
@@ -122,9 +140,10 @@ def result_of(
     output: OutputType | None = None,
     signing: Signing | None = None,
     accounting: Accounting | None = None,
+    below: Below = NOTHING_BELOW,
 ) -> AgentResult[object]:
     """The result of a run whose head `has_report`. `output`: its output type, where this process knows its agent; without it
-    the output is plain data. `accounting`: of its budget, where it has one.
+    the output is plain data. `accounting`: of its budget, where it has one. `below`: of the runs that it waits for.
 
     Raises `CheckpointVersionError` or `CodecError` for rows of another build.
     """
@@ -132,6 +151,7 @@ def result_of(
     run = read_run(head, loaded.messages, loaded.receipts)
     envelope = run.envelope
     status, reason = _status(head, run)
+    suspended = status == "suspended"
     value = envelope.output if status == "completed" else None
     if output is not None and envelope.finalizes and status == "completed":
         value = output.restore(value)
@@ -149,9 +169,9 @@ def result_of(
         warnings=tuple(ResultWarning(setting, text) for setting, text in envelope.warnings),
         stop_details=envelope.stop_details,
         error=envelope.error,
-        pending_approvals=pending_approvals(loaded.items, signing, head.scope) if status == "suspended" else (),
-        pending_client_calls=pending_client_calls(loaded.items, head.scope) if status == "suspended" else (),
-        unknown_effects=effects_of(run, signing) if head.parked is not None else (),
+        pending_approvals=(*pending_approvals(loaded.items, signing, head.scope), *below.approvals) if suspended else (),
+        pending_client_calls=(*pending_client_calls(loaded.items, head.scope), *below.client_calls) if suspended else (),
+        unknown_effects=effects_of(run, signing) if head.parked is not None else below.effects,
         accounting=accounting or accounting_of(envelope),
     )
 
@@ -192,4 +212,5 @@ def _effect(receipt: Receipt, run: Run, signing: Signing | None) -> UnknownEffec
         receipt.idempotent,
         asked,
         token,
+        envelope.run_id,
     )

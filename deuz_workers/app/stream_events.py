@@ -52,10 +52,22 @@ class GuardrailPart:
 
 
 @dataclass(frozen=True, slots=True)
+class SubAgentPart:
+    """Something that happens in a run below: what a reader of that run is shown, drafts and results apart."""
+
+    agent_path: tuple[str, ...]
+    """Agents from that of this run to the one that works."""
+    run_id: str
+    """Tells runs of the same agents apart."""
+    event: PartEvent | PhaseEvent | ToolOutput | Discard | Missed
+    type: Literal["sub-agent"] = "sub-agent"
+
+
+@dataclass(frozen=True, slots=True)
 class PartEvent:
     """An ordinary part of the stream. `step` is the turn, 0 where the part belongs to none."""
 
-    part: TextDelta | GuardrailPart | WarningPart
+    part: TextDelta | GuardrailPart | WarningPart | SubAgentPart
     step: int = 0
     type: Literal["part"] = "part"
 

@@ -22,12 +22,14 @@ from deuz_workers.app.stream_events import (
     PhaseEvent,
     ResultEvent,
     StreamEvent,
+    SubAgentPart,
     TextDelta,
     ToolOutput,
     WarningData,
     WarningPart,
 )
-from deuz_workers.core.live import LivePart
+from deuz_workers.core.live import LivePart, inner_part
+from deuz_workers.errors import CodecError
 from deuz_workers.ports.output import OutputType
 
 
@@ -44,6 +46,8 @@ class StreamView:
         self._drafts: Drafts | None = None
         self._attempt = 0
         self._warned: set[tuple[str, str]] = set()
+        self._children: dict[str, StreamView] = {}
+        """Of runs below, by their ids."""
         self.ended_at = -1
         """Revision of the newest commit that gave the run something to report."""
 
@@ -89,12 +93,26 @@ class StreamView:
                 yield from self._warn(str(data["setting"]), str(data["message"]))
             case "end":
                 self.ended_at = max(self.ended_at, part.epoch)
+            case "child":
+                yield from self._below(part)
             case "dropped":
                 yield Missed("dropped", cast("int | None", data.get("count")))
             case "lost":
                 yield Missed("lost")
             case _:
                 pass
+
+    def _below(self, part: LivePart) -> Iterator[StreamEvent]:
+        run_id, path = str(part.data.get("run")), tuple(map(str, cast("list[object]", part.data.get("path", []))))
+        view = self._children.setdefault(run_id, StreamView(lambda: None))
+        try:
+            events = view.take([inner_part(part)])
+        except CodecError:
+            yield Missed("lost")
+            return
+        for event in events:
+            if isinstance(event, PartEvent | PhaseEvent | ToolOutput | Discard | Missed):
+                yield PartEvent(SubAgentPart(path, run_id, event), part.step)
 
     def _begin(self, part: LivePart, phase: Phase, attempt: int) -> Iterator[StreamEvent]:
         if self._is_open and part.step == self._step:

@@ -10,7 +10,7 @@ from typing import Literal
 from deuz_workers.core.change import Head, TaskStatus
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.graph import sinks
-from deuz_workers.ports.store import SwarmSnapshot
+from deuz_workers.ports.swarm_rows import SwarmSnapshot
 
 SwarmStatus = Literal["running", "completed", "partial", "cancelled", "suspended"]
 

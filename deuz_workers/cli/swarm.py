@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.app.swarm import Swarm
     from deuz_workers.app.swarm_result import SwarmResult
-    from deuz_workers.ports.store import SwarmSnapshot
+    from deuz_workers.ports.swarm_rows import SwarmSnapshot
 
 app = typer.Typer(help="Swarms: run, show.", no_args_is_help=True)
 

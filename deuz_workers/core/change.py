@@ -92,6 +92,10 @@ class Head:
     """Message rows from here to before there are not needed to go on."""
     folded_step: int = 0
     """Receipts of turns below this one are not needed to go on."""
+    parent_rid: UUID | None = None
+    """The run that delegated this one."""
+    waits_for_children: bool = False
+    """It is suspended, and one of the open items is a delegated run."""
 
     @property
     def has_work(self) -> bool:
@@ -108,10 +112,13 @@ class Head:
 
     @property
     def has_report(self) -> bool:
-        """Ended, or waiting for somebody outside: for an answer, or for a word about an effect that nobody knows (RES-019)."""
+        """Ended, or waiting for somebody outside: for an answer, or for a word about an effect that nobody knows (RES-019).
+
+        One that waits for delegated runs has none by itself: see `ports.tree`.
+        """
         if self.status in FINAL or self.parked is not None:
             return True
-        return self.status == "suspended" and self.open_items > 0 and not self.has_work
+        return self.status == "suspended" and self.open_items > 0 and not self.has_work and not self.waits_for_children
 
     @property
     def listed_status(self) -> RunStatus:
@@ -206,6 +213,36 @@ class TaskEnding:
 
 
 @dataclass(frozen=True, slots=True)
+class NewChild:
+    """A run that the commit of another one creates, queued and due at once.
+
+    Its scope, queue, priority, shard and deadline are those of the row of that one.
+    """
+
+    rid: UUID
+    run_id: str
+    agent: str
+    body: str
+    messages: tuple[MessageRow, ...]
+    version: int = 1
+    concurrency_key: str | None = None
+    budget: Budget | None = None
+    """Makes the scope row `run:<rid>`, whose key stands in the body's scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParentAnswer:
+    """The run was delegated and ends: the item of its parent is answered by the same commit, if it is still open.
+
+    The last open item makes the parent due, or its task ready where it is one of a swarm.
+    """
+
+    parent_rid: UUID
+    item_id: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """Set `tokens` and `cost_micros` aside in every scope of `scopes` that has a row, all or nothing.
 
@@ -284,6 +321,9 @@ class Change:
     wakes: tuple[UUID, ...] = ()
     """Heads of other runs that get a `child` note; locked together with the own head, by id."""
     task: TaskEnding | None = None
+    children: tuple[NewChild, ...] = ()
+    """Runs that are created with it; `items` holds what waits for them."""
+    answer: ParentAnswer | None = None
     progress: bool = False
     """A reply or an outcome was recorded: `attempts` goes back to 0."""
     starts: bool = False
@@ -308,8 +348,11 @@ class Applied:
     due: bool
     """The run has work at once."""
     woken: tuple[Bell, ...] = ()
+    """Runs that it made due: those it created, and others that wait no more."""
     swarm_open: int | None = None
     """Tasks of the swarm that have not ended, after this commit."""
+    readied_swarm: UUID | None = None
+    """Of a task that waited for this run and is ready now: `fill_slots` starts it."""
     charged: tuple[ScopeUse, ...] = ()
     """Of a reservation: scopes with a threshold of warning, as they are with it."""
 

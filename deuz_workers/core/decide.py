@@ -108,6 +108,8 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
             planned.append(PlannedCall(call, "again", receipt, state, because, sealed, by if isinstance(by, str) else None))
         elif receipt.stage == "executing":
             planned.append(PlannedCall(call, "rerun", receipt, state, because, sealed))
+        elif receipt.stage == "suspended":
+            planned.append(PlannedCall(call, "lost", receipt))
         elif receipt.stage == "executed" or (
             receipt.stage in ("validation-failed", "projection-failed") and call.call_id not in run.projected
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deuz_workers.core.change import ItemRow, Reserve, RunStatus, Settle
+from deuz_workers.core.change import ItemRow, NewChild, Reserve, RunStatus, Settle
 from deuz_workers.core.compaction import NO_COMPACTION, Compaction, reshaped
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.history import History
@@ -35,6 +35,7 @@ class Draft:
         self.receipts: Mapping[str, Receipt] = run.receipts
         self.unsaved_receipts: tuple[tuple[Receipt, Receipt | None], ...] = run.unsaved.receipts
         self.items: tuple[ItemRow, ...] = run.unsaved.items
+        self.children: tuple[NewChild, ...] = run.unsaved.children
         self.reserve: Reserve | None = run.unsaved.reserve
         self.settle: tuple[Settle, ...] = run.unsaved.settle
         self.progress = run.unsaved.progress
@@ -75,6 +76,11 @@ class Draft:
         added = self._messages[self._shown_messages :]
         newest = added[-1] if added else known[-1] if len(known) else None
         return newest.tool_uses if newest is not None and newest.role == "assistant" else ()
+
+    @property
+    def has_children(self) -> bool:
+        """Runs that it delegated, and waits for."""
+        return any(receipt.stage == "suspended" for receipt in self.receipts.values())
 
     @property
     def settled_calls(self) -> frozenset[str]:
@@ -147,6 +153,7 @@ class Draft:
             receipts=self.unsaved_receipts,
             journal=self._journal,
             items=self.items,
+            children=self.children,
             reserve=self.reserve,
             settle=self.settle,
             progress=self.progress,

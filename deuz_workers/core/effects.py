@@ -50,10 +50,11 @@ class VerifyCandidate:
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
     """`start`: never ran. `rerun`: interrupted, and its tool may be repeated. `again`: interrupted, and somebody allowed it
-    once more, so its gate is asked again. `project`: ran, its raw value is recorded."""
+    once more, so its gate is asked again. `project`: ran, its raw value is recorded. `lost`: it was delegated, and its run is
+    not waited for any more."""
 
     call: ToolUsePart
-    action: Literal["start", "rerun", "again", "project"]
+    action: Literal["start", "rerun", "again", "project", "lost"]
     receipt: Receipt | None
     verdict: Literal["none", "approved", "denied"] = "none"
     denial_reason: str | None = None

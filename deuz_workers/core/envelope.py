@@ -18,6 +18,7 @@ from deuz_workers.core.estimate import FIRST_CALIBRATION
 from deuz_workers.core.failover import Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
+from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.shared_budget import SharedBudget
@@ -179,6 +180,8 @@ class AgentRunEnvelope:
     output: object = None
     has_output: bool = False
     error: Mapping[str, object] | None = None
+    parent: Parent | None = None
+    """Of a run that another one delegated."""
     tool_results: Mapping[tuple[int, str], Receipt] = field(default_factory=lambda: NO_RECEIPTS)
     """Receipts by turn and call id, as whoever inspects a run reads them (ENV-016). They are rows of their own and no part of
     the body; an engine has those of its turn in `Run.receipts`."""
@@ -261,6 +264,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
             record[name] = dict(value) if isinstance(value, Mapping) else value
     if envelope.has_output:
         record["output"] = envelope.output
+    if envelope.parent is not None:
+        record["parent"] = envelope.parent.to_record()
     return encode(record)
 
 
@@ -345,6 +350,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             output=record.get("output"),
             has_output="output" in record,
             error=cast("Mapping[str, object] | None", record.get("error")),
+            parent=None if record.get("parent") is None else Parent.from_record(cast("Mapping[str, object]", record["parent"])),
         )
     except (KeyError, TypeError, AssertionError, ConfigurationError) as error:
         raise CodecError(f"envelope of run {head.run_id!r} is not readable: {type(error).__name__} {error}") from error

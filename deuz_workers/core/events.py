@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from deuz_workers.core.change import ItemRow, ScopeUse
+from deuz_workers.core.change import ItemRow, NewChild, ScopeUse
 from deuz_workers.core.compaction import Compaction
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.failover import ModelId
@@ -264,6 +264,27 @@ class CallFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CallDelegated:
+    """A run of its own does the call; it is created by the same commit, which also suspends this run on `item`."""
+
+    call_id: str
+    tool: str
+    child: NewChild
+    item: ItemRow
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEnded:
+    """The run of a delegated call has ended. What it and those below it used is part of this run's usage from here on."""
+
+    outcome: CallExecuted | CallFailed
+    usage: Usage
+    settled_cost_micros: int | None = 0
+    unknown_tokens: int = 0
+    unknown_cost_micros: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CallCompleted:
     """`text` None: the plain rendering of the raw value."""
 
@@ -362,6 +383,8 @@ Event = (
     | CallRejected
     | CallExecuted
     | CallFailed
+    | CallDelegated
+    | ChildEnded
     | CallCompleted
     | CallUnprojectable
     | TurnAnswered

@@ -2,9 +2,10 @@
 
 Events of the journal, which readers of a run see: `run.bound`, `run.policy_narrowed`, `run.cancelling`, `run.message`,
 `run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`,
-`verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `guardrail`, `warning`,
-`turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`, `run.retried`, `call.approved`,
-`call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts, error texts and
+`verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `child.started`,
+`guardrail`, `warning`, `turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`, `run.retried`,
+`call.approved`, `call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts,
+error texts and
 reasons of guardrails; never prompts, arguments, results.
 """
 
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from deuz_workers.core.accounting import added
 from deuz_workers.core.budget_warning import stood
 from deuz_workers.core.candidate import ask_for_repair
 from deuz_workers.core.change import ScopeUse, Stage
@@ -24,11 +26,13 @@ from deuz_workers.core.events import (
     Bound,
     BudgetStood,
     CallCompleted,
+    CallDelegated,
     CallExecuted,
     CallFailed,
     CallRejected,
     CallStarted,
     CallUnprojectable,
+    ChildEnded,
     ContextOverflowed,
     Event,
     Finished,
@@ -76,6 +80,7 @@ from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
 from deuz_workers.core.successor import successor
+from deuz_workers.core.usage import Usage
 from deuz_workers.core.verification import end_verification, leave_verification, start_verification
 
 
@@ -159,6 +164,11 @@ def _fold(draft: Draft, event: Event) -> None:
             abandon_call(draft)
         case CallStarted() | CallRejected() | CallExecuted() | CallFailed() | CallCompleted() | CallUnprojectable():
             _fold_call(draft, event)
+        case CallDelegated(child=child):
+            _fold_call(draft, event)
+            draft.children = (*draft.children, child)
+        case ChildEnded():
+            _fold_child(draft, event)
         case TurnAnswered():
             _answer_turn(draft, event)
         case Suspended():
@@ -300,14 +310,14 @@ def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
     draft.due_in_ms = event.retry_in_ms
 
 
-CallEvent = CallStarted | CallRejected | CallExecuted | CallFailed | CallCompleted | CallUnprojectable
+CallEvent = CallStarted | CallRejected | CallDelegated | CallExecuted | CallFailed | CallCompleted | CallUnprojectable
 
 
 def _fold_call(draft: Draft, event: CallEvent) -> None:
     before = draft.receipts.get(event.call_id)
     stage: Stage = next_stage(before.stage if before else None, type(event).__name__)
     if before is None:
-        tool = event.tool if isinstance(event, CallStarted | CallRejected) else ""
+        tool = event.tool if isinstance(event, CallStarted | CallRejected | CallDelegated) else ""
         receipt = Receipt(draft.step, event.call_id, 0, stage, tool)
     else:
         receipt = successor(before, seq=before.seq + 1, stage=stage)
@@ -323,6 +333,9 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
         case CallRejected():
             receipt = successor(receipt, error=event.error, outcome=event.outcome, reason=event.reason)
             name = "tool.rejected"
+        case CallDelegated():
+            receipt, name = successor(receipt, child=event.child.run_id), "child.started"
+            detail |= {"child": event.child.run_id, "agent": event.child.agent}
         case CallExecuted():
             receipt = successor(receipt, value=event.value, reconciled=event.reconciled)
             name = "tool.executed"
@@ -346,6 +359,18 @@ def _fold_call(draft: Draft, event: CallEvent) -> None:
     if receipt.reconciled:
         detail["reconciled"] = True
     draft.journal(name, step=receipt.step, call_id=receipt.call_id, tool=receipt.tool, **detail)
+
+
+def _fold_child(draft: Draft, event: ChildEnded) -> None:
+    """What the child and everybody below it used counts for the run too (SUB-005)."""
+    usage: Usage = draft.value("usage")
+    draft.change(
+        usage=usage + event.usage,
+        settled_cost_micros=added(draft.value("settled_cost_micros"), event.settled_cost_micros),
+        unknown_tokens=draft.value("unknown_tokens") + event.unknown_tokens,
+        unknown_cost_micros=added(draft.value("unknown_cost_micros"), event.unknown_cost_micros),
+    )
+    _fold_call(draft, event.outcome)
 
 
 def _save_receipt(draft: Draft, receipt: Receipt, before: Receipt | None) -> None:
@@ -457,7 +482,7 @@ def _finish(draft: Draft, event: Finished) -> None:
         has_output=event.has_output,
         verdicts={},
     )
-    draft.due_in_ms = None
+    draft.due_in_ms = 0 if draft.has_children else None  # the cancel of what it delegated is work after the end
     error = None if event.error is None else event.error.get("code") or event.error.get("name")
     draft.journal(f"run.{event.status}", reason=event.reason, error=error)
 

@@ -16,7 +16,9 @@ from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
 
-LiveKind = Literal["begin", "text", "void", "reply", "tool", "guardrail", "warning", "end", "commit", "dropped", "lost"]
+LiveKind = Literal[
+    "begin", "text", "void", "reply", "tool", "guardrail", "warning", "end", "commit", "child", "dropped", "lost"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class LivePart:
     `warning`   `setting`, `message`
     `end`       the run has something to report: `status`
     `commit`    nothing beyond the commit itself, so that no revision is missing
+    `child`     something that was told in a run below: `path`, its agents; `run`, its id; `part`, as a list. Of no commit of
+                this run, so its epoch is 0
     `dropped`   `count` parts did not fit into the writer's buffer
     `lost`      parts are missing, nobody knows how many
     ==========  ============================================================================================================
@@ -53,6 +57,17 @@ def parts_of(run: Run, revision: int) -> Iterator[LivePart]:
         yield part
     if not told:
         yield LivePart("commit", run.step, revision)
+
+
+def forwarded(part: LivePart, path: Sequence[str], run_id: str) -> LivePart:
+    """`part` of the run below that has this id, for readers of the topmost one."""
+    inner = [part.kind, part.step, part.epoch, dict(part.data)]
+    return LivePart("child", part.step, 0, {"path": list(path), "run": run_id, "part": inner})
+
+
+def inner_part(part: LivePart) -> LivePart:
+    """What a `child` part forwards. Raises `CodecError` for what this build cannot have written."""
+    return _read(part.data.get("part"))
 
 
 def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
@@ -80,6 +95,8 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
                 yield LivePart("guardrail", step, revision, about)
             case "warning":
                 yield LivePart("warning", step, revision, {"setting": record["setting"], "message": record["message"]})
+            case "run.suspended" if run.unsaved.children:
+                pass  # it goes on by itself, once those have ended
             case "run.suspended" | "run.completed" | "run.stopped" | "run.failed":
                 yield LivePart("end", step, revision, {"status": envelope.status})
             case _:
@@ -139,6 +156,9 @@ def encode_parts(parts: Sequence[LivePart], *, max_value_bytes: int) -> list[str
 
 def _encode(part: LivePart, max_value_bytes: int) -> str:
     head = [part.kind, part.step, part.epoch]
+    if part.kind == "child":
+        inner = _encode(inner_part(part), max_value_bytes)
+        return encode([*head, {**part.data, "part": decode(inner)}])
     if "value" not in part.data:
         return encode([*head, dict(part.data)])
     try:
@@ -159,7 +179,11 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 
 def decode_part(text: str) -> LivePart:
     """Raises `CodecError` for what `encode_parts` of this build cannot have written."""
-    match decode(text):
+    return _read(decode(text))
+
+
+def _read(record: object) -> LivePart:
+    match record:
         case [str(kind), int(step), int(epoch), dict(data)] if kind in get_args(LiveKind) and all(
             isinstance(data.get(name), str) for name in _TEXTS.get(kind, ())
         ):

@@ -18,6 +18,9 @@ CallOutcome = Literal[
     "projection-failed",
     "transfer-refused",
     "not-dispatched",
+    "child-failed",
+    "child-stopped",
+    "over-budget",
 ]
 """Of the result that the model reads, of the receipt and of the journal record; a call that succeeded has none.
 
@@ -25,7 +28,8 @@ CallOutcome = Literal[
 call. `withheld`: it ran, and a guardrail keeps its result from the model. `invalid-arguments`, `unknown-tool`,
 `invalid-context`: it never ran. `timeout`, `cancelled`: it was ended; whether it had an effect is not known. `invalid-result`:
 the result misses its schema. `projection-failed`: the result is recorded, its text could not be made. `transfer-refused`: the
-run stays with its agent. `not-dispatched`: the reply was cut off or refused, so none of its calls ran.
+run stays with its agent. `not-dispatched`: the reply was cut off or refused, so none of its calls ran. `child-failed`,
+`child-stopped`, `over-budget`: how the run of a delegated call ended; one that was cancelled is `cancelled`.
 """
 
 NO_TOOL_ERRORS: frozenset[CallOutcome] = frozenset(

@@ -48,11 +48,13 @@ class Receipt:
     """What the person who denied it said."""
     reconciled: bool = False
     """It was interrupted, and somebody said what had become of it."""
+    child: str | None = None
+    """Id of the run that does the call, where it was delegated."""
 
     @property
     def has_run(self) -> bool:
         """The tool was started, so that there is a result or an error of its own."""
-        return self.idempotent is not None
+        return self.idempotent is not None or self.child is not None
 
 
 def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object]:
@@ -66,6 +68,8 @@ def receipt_record(receipt: Receipt, before: Receipt | None) -> dict[str, object
         record["attempt"] = receipt.attempt
     if receipt.reconciled and (before is None or not before.reconciled):
         record["reconciled"] = True
+    if receipt.child is not None and (before is None or before.child is None):
+        record["child"] = receipt.child
     if receipt.value is not MISSING and (before is None or before.value is MISSING):
         record["value"] = receipt.value
     if receipt.text is not None:
@@ -99,5 +103,5 @@ def fold_receipts(rows: Iterable[ReceiptRow]) -> dict[tuple[int, str], Receipt]:
     return {key: Receipt(**told) for key, told in found.items()}
 
 
-_ADDED = frozenset(("idempotent", "attempt", "value", "text", "error", "outcome", "reason", "reconciled"))
+_ADDED = frozenset(("idempotent", "attempt", "value", "text", "error", "outcome", "reason", "reconciled", "child"))
 """What a row may say of a receipt beside its stage."""

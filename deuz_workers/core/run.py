@@ -11,9 +11,21 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
-from deuz_workers.core.change import Change, Head, ItemRow, MessageRow, ReceiptRow, Reserve, RunKind, Settle, TaskEnding
+from deuz_workers.core.change import (
+    Change,
+    Head,
+    ItemRow,
+    MessageRow,
+    NewChild,
+    ReceiptRow,
+    Reserve,
+    RunKind,
+    Settle,
+    TaskEnding,
+)
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.compaction import NO_COMPACTION, Compaction
+from deuz_workers.core.delegation import parent_answer
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope, encode_body
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, Part, ToolResultPart, ToolUsePart, message_from_record, message_to_record
@@ -46,6 +58,7 @@ class Unsaved:
     """Each with what is stored of it so far; a call has one pair however many stages it went through."""
     journal: tuple[Mapping[str, object], ...] = ()
     items: tuple[ItemRow, ...] = ()
+    children: tuple[NewChild, ...] = ()
     reserve: Reserve | None = None
     settle: tuple[Settle, ...] = ()
     progress: bool = False
@@ -101,6 +114,11 @@ class Run:
     def interrupted(self) -> tuple[Receipt, ...]:
         """Receipts left in `executing`."""
         return tuple(receipt for receipt in self.receipts.values() if receipt.stage == "executing")
+
+    @property
+    def has_children(self) -> bool:
+        """Runs that it delegated may go on: nothing is recorded of their ends."""
+        return any(receipt.stage == "suspended" for receipt in self.receipts.values())
 
     @property
     def is_mid_step(self) -> bool:
@@ -219,6 +237,8 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         reserve=unsaved.reserve,
         settle=unsaved.settle,
         task=_task_ending(envelope),
+        children=unsaved.children,
+        answer=parent_answer(envelope),
         progress=unsaved.progress,
         starts=unsaved.starts,
     )

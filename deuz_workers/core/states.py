@@ -53,6 +53,8 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("running", "CallRejected"): ("running",),
     ("running", "CallExecuted"): ("running",),
     ("running", "CallFailed"): ("running",),
+    ("running", "CallDelegated"): ("running",),
+    ("running", "ChildEnded"): ("running",),
     ("running", "CallCompleted"): ("running",),
     ("running", "CallUnprojectable"): ("running",),
     ("running", "TurnAnswered"): ("running",),
@@ -70,6 +72,9 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
 RECEIPT: Mapping[tuple[Stage | None, str], Stage] = {
     (None, "CallStarted"): "executing",
     (None, "CallRejected"): "failed",
+    (None, "CallDelegated"): "suspended",
+    ("suspended", "CallExecuted"): "executed",
+    ("suspended", "CallFailed"): "failed",
     ("executing", "CallStarted"): "executing",
     ("executing", "CallExecuted"): "executed",
     ("executing", "CallFailed"): "failed",

@@ -10,7 +10,7 @@ from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.events import Finished
 from deuz_workers.core.run import Run
 from deuz_workers.engine.gear import Gear
-from deuz_workers.ports.store import SwarmSnapshot
+from deuz_workers.ports.swarm_rows import SwarmSnapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deuz_workers.core.change import Head
+from deuz_workers.core.delegation import path_of
 from deuz_workers.core.effects import PlannedCall
+from deuz_workers.core.names import swarm_run_id
 from deuz_workers.core.run import Run
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.guards import Guards
@@ -20,16 +22,17 @@ from deuz_workers.ports.tool import CancelSignal, Execution, Tool, ToolContext
 
 
 async def run_context(gear: Gear, head: Head, agent: AgentDefinition, hooks: Hooks) -> RunContext:
-    """What the starter of the run gave in this process, else what the agent's function makes.
+    """What the starter of the run, or of the one at its root, gave in this process, else what the agent's function makes.
 
     Raises `RunContextError` where it fails, which says no value of it.
     """
-    given = gear.contexts.get((head.scope, head.run_id))
+    given = gear.contexts.get((head.scope, head.run_id)) or gear.contexts.get((head.scope, swarm_run_id(head.run_id)))
     if given is not None:
         return given
     if agent.make_context is None:
         return NO_RUN_CONTEXT
-    facts = RunFacts(head.scope, head.run_id, head.agent, await gear.store.tags(head.scope, head.run_id))
+    tagged = head.run_id if head.parent_rid is None else swarm_run_id(head.run_id)  # a delegated run has those of its root
+    facts = RunFacts(head.scope, head.run_id, head.agent, await gear.store.tags(head.scope, tagged))
     try:
         made = await hooks.ask("run_context", agent.make_context, facts)
     except Broken as broken:
@@ -93,6 +96,6 @@ class Contexts:
             context=self._read[tool.name] if scoped else self.given.tools.get(tool.name),
             runtime_context=None if scoped else self.given.runtime,
             messages=run.history,
-            agent_path=(envelope.agent,),
+            agent_path=path_of(envelope),
             execution=Execution(envelope.limits, envelope.scopes, envelope.policy),
         )

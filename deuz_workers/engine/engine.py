@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from deuz_workers.core.build import member, shared_queue
-from deuz_workers.core.change import Bell, Head
+from deuz_workers.core.change import FINAL, Bell, Head
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.lost_commits import WENT_BACKWARDS, revision_after
 from deuz_workers.core.names import run_lease_key
@@ -18,6 +18,7 @@ from deuz_workers.core.run import Read, Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspicious, quarantine_queue
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
+from deuz_workers.engine.delegating import Inherited, cancel_children
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.leg import Leg, LoopEnd
@@ -85,6 +86,7 @@ class Engine:
         """By lease key."""
         self._draining = False
         self._bindings = Bindings()
+        self._inherited = Inherited(gear.registry)
 
     @property
     def running_steps(self) -> int:
@@ -267,6 +269,9 @@ class Engine:
         hold.saw(head.revision)
         if not head.has_work:
             return "idle"
+        if head.status in FINAL:
+            bells.extend(await cancel_children(gear, head))
+            return "ended"
         if young_ms is not None and head.mid_step:
             # its holder is alive and began something between our look at the head and our claim; it renews soon
             await gear.store.postpone(scope, run_id, young_ms)
@@ -291,8 +296,9 @@ class Engine:
             log.error("run_unreadable run=%s error=%s message=%s", run_id, error.code, error.message)
             faults.append(error)
             return "unreadable"
-        if isinstance(definition, AgentDefinition) and not self._bindings.match(run.envelope.binding, definition):
-            definition = None
+        if isinstance(definition, AgentDefinition):
+            fits = self._bindings.match(run.envelope.binding, definition)
+            definition = self._inherited.of(definition, run) if fits else None
         if definition is None and head.kind != "swarm" and not head.is_to_end:
             return await self._pass_on(head, "other_build", member(head.agent, run.envelope.binding), attempts, bells)
 
@@ -411,6 +417,10 @@ class Engine:
             bells.append(bell_of(head, last.revision))
         if end not in ("ended", "suspended", "parked"):
             return
+        if last is not None and last.readied_swarm is not None:
+            bells.extend(await self.gear.store.fill_slots(last.readied_swarm))
+        if end == "ended" and run.has_children:
+            bells.extend(await cancel_children(self.gear, head))
         await self._fill_key(head, bells)
         if head.swarm_rid is None:
             return

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from deuz_workers.core.change import ItemRow
 from deuz_workers.core.effects import PlannedCall, RunCalls
-from deuz_workers.core.events import CallFailed, CallRejected, CallStarted, Event
+from deuz_workers.core.events import CallStarted, Event
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.messages import ToolUsePart
-from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.pending_item import binding_of_call, item_of_call
 from deuz_workers.core.run import Run
 from deuz_workers.engine.contexts import Contexts
+from deuz_workers.engine.rejection import Rejection, too_deep
 from deuz_workers.engine.user_code import Broken, LimitPassed
 from deuz_workers.errors import ToolArgumentsError
 from deuz_workers.ports.definition import AgentDefinition, ToolCallRequest
@@ -32,6 +32,8 @@ class Gate:
     item_call_ids: tuple[str, ...] = ()
     fired: tuple[Event, ...] = ()
     """Of guardrails, with `items`; else they are part of `opening`."""
+    delegated: tuple[PlannedCall, ...] = ()
+    """Calls that other agents do, once those of `running` have ended."""
 
 
 NO_RESPONSE = "No approval response."
@@ -65,6 +67,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
     opening: list[Event] = []
     fired: list[Event] = []
     running: list[PlannedCall] = []
+    delegated: list[PlannedCall] = []
     items: list[ItemRow] = []
     item_call_ids: list[str] = []
     run_id = run.envelope.run_id
@@ -72,6 +75,11 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         call = planned.call
         if planned.action == "project":
             running.append(planned)
+            continue
+        if planned.action == "lost":
+            opening.append(
+                Rejection(f"The run that did {call.name} is not waited for any more.", "child-failed").event(planned)
+            )
             continue
         tool = agent.tools.get(call.name)
         if tool is not None and call.arguments is not None and agent.guardrails.on_tool_call:
@@ -84,7 +92,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         if not planned.is_as_approved(call.arguments):
             opening.append(Rejection.of_denial(CHANGED).event(planned))
             continue
-        rejection = _rejection(planned, tool, agent) or await _misfit(tool, contexts)
+        rejection = _rejection(planned, tool, agent) or too_deep(planned, tool, run) or await _misfit(tool, contexts)
         if rejection is not None:
             opening.append(rejection.event(planned))
             continue
@@ -109,32 +117,15 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
             items.append(item_of_call(binding_of_call("client_tool", run_id, effect.step, call)))
         if item_call_ids[-1:] == [call.call_id] or tool.is_client:
             continue
+        if tool.delegation is not None:
+            delegated.append(planned)
+            continue
         running.append(planned)
         if len(running) <= run.envelope.limits.tool_concurrency:
             opening.append(start_of(planned, tool))
     if items:
         return Gate((), (), tuple(items), tuple(item_call_ids), tuple(fired))
-    return Gate((*fired, *opening), tuple(running))
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A call that does not run, and what the model is told instead of a result."""
-
-    text: str
-    outcome: CallOutcome
-    reason: str | None = None
-
-    @staticmethod
-    def of_denial(reason: str | None) -> Rejection:
-        return Rejection(f"Tool call denied. Reason: {reason or 'No reason given.'}", "denied", reason)
-
-    def event(self, planned: PlannedCall) -> Event:
-        """A call that was interrupted has begun, and fails; any other never ran."""
-        call = planned.call
-        if planned.action == "start":
-            return CallRejected(call.call_id, call.name, self.text, self.outcome, self.reason)
-        return CallFailed(call.call_id, self.text, self.outcome, self.reason)
+    return Gate((*fired, *opening), tuple(running), delegated=tuple(delegated))
 
 
 def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) -> Rejection | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from deuz_workers.core.change import Bell
+from deuz_workers.core.delegation import is_below
 from deuz_workers.core.names import run_lease_key, swarm_run_id
 from deuz_workers.engine.engine import Engine, StepReport
 from deuz_workers.engine.sweep import sweep_pass
@@ -24,6 +25,7 @@ from deuz_workers.errors import (
     StoreUnavailableError,
     UnknownAgentError,
 )
+from deuz_workers.ports.tree import only_waits
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,8 @@ class _Wanted:
 
     held_since_ms: int | None = None
     unreachable: int = 0
+    delegates: bool = False
+    """It rang for runs below it, or waits for them: those that go on when it ends are cancelled, and driven to their ends."""
 
 
 class InProcess:
@@ -226,8 +230,10 @@ class InProcess:
         wanted = self._wanted.get(name)
         if wanted is None:
             if not self._steps and self._wanted:
-                await self._look_at_swarms()
+                await self._look_at_waiting()
             return
+        if any(is_below(bell.run_id, name[1]) for bell in report.bells):
+            wanted.delegates = True
         match report.end:
             case "turn":
                 wanted.held_since_ms = None
@@ -256,18 +262,34 @@ class InProcess:
         if head is None:
             self._refuse(name, _unknown(name))
         elif head.has_report:
-            del self._wanted[name]
+            if not self._wanted[name].delegates or only_waits(await self._gear.store.tree(*name)):
+                del self._wanted[name]
         elif head.has_work:
             self._doorbell.put([Bell(*name, head.queue, head.revision)])
+        elif head.waits_for_children:
+            await self._look_below(name, ring=True)
         elif head.kind == "swarm":
             await self._look_at_tasks(name, head.rid, ring=True)
         elif head.due_in_ms is not None:
             self._look_ms = min(self._look_ms, self._now_ms() + head.due_in_ms + 1)
 
-    async def _look_at_swarms(self) -> None:
-        """A task's step has ended and nothing else is going on: perhaps all that is left of a swarm waits for answers."""
+    async def _look_below(self, name: Name, *, ring: bool) -> None:
+        """If nothing is going on here: does all that it delegated only wait, or (`ring`) did somebody ring for it in vain?"""
+        self._wanted[name].delegates = True
+        if self._steps or self._doorbell.waiting:
+            return
+        tree = await self._gear.store.tree(*name)
+        if only_waits(tree):
+            del self._wanted[name]
+        elif ring:
+            self._doorbell.put([Bell(name[0], run.run_id, "") for run in tree if run.goes_on])
+
+    async def _look_at_waiting(self) -> None:
+        """A step of another run has ended and nothing else is going on: perhaps all that is left waits for answers."""
         for name in list(self._wanted):
             head = await self._gear.store.head(*name)
+            if head is not None and head.waits_for_children and not head.has_work:
+                await self._look_below(name, ring=False)
             if head is not None and head.kind == "swarm" and not head.has_work:
                 await self._look_at_tasks(name, head.rid, ring=False)
 
@@ -279,7 +301,9 @@ class InProcess:
         if snapshot is None:
             return
         if snapshot.only_waits:
-            del self._wanted[name]
+            tree = await self._gear.store.tree(*name)
+            if only_waits([run for run in tree if run.parent_rid is not None]):
+                del self._wanted[name]
         elif ring:
             self._doorbell.put([Bell(name[0], task.run_id, "") for task in snapshot.tasks if task.status == "running"])
 

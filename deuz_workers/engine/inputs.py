@@ -17,7 +17,8 @@ from deuz_workers.core.reconciliation import Word, approval_id_of, words_in
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
-from deuz_workers.ports.store import RunStore, TaskResult
+from deuz_workers.ports.store import RunStore
+from deuz_workers.ports.swarm_rows import TaskResult
 
 
 def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:

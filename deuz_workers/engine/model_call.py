@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from deuz_workers.core.candidate import candidate
+from deuz_workers.core.delegation import path_of
 from deuz_workers.core.effects import CallModel
 from deuz_workers.core.estimate import usage_bound
 from deuz_workers.core.events import ContextOverflowed, Event, ModelCallStarted, ModelFailedOver, ModelReplied, Warned
@@ -122,7 +123,8 @@ class ModelCall:
         # What a guardrail may still suppress or replace is shown to nobody before it has been asked.
         sink = Silence() if self.agent.guardrails.on_output else self.gear.sink
         first = partial(self.gear.breakers.heard, model.name)
-        telling = Telling(sink, envelope.scope, envelope.run_id, self.effect.step, revision, first)
+        below, path = envelope.parent, path_of(envelope)
+        telling = Telling(sink, envelope.scope, envelope.run_id, self.effect.step, revision, first, below, path)
         try:
             event = await self._replied(await ask(self.gear, model, request, stop, self.limits, telling))
         except Ended:

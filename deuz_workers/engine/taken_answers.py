@@ -9,6 +9,7 @@ from typing import cast
 from deuz_workers.core.approval_token import DENIAL, ApprovalSigner
 from deuz_workers.core.change import ItemAnswer, ItemRow
 from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.delegation import call_of, child_ended
 from deuz_workers.core.events import CallExecuted, CallFailed, CallStarted, Event, Resumed
 from deuz_workers.core.messages import ToolUsePart
 from deuz_workers.core.pending_item import CallItem, arguments_digest, binding_of_call, read_call_item, read_call_items
@@ -17,6 +18,7 @@ from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
 from deuz_workers.ports.tool import Tool
 
+NO_LIMIT = 2**63 - 1
 EXPIRED = "The approval request expired."
 NOT_NEEDED: Mapping[str, object] = {"not_needed": True}
 """Answer of a client's item whose call was denied: nobody waits for the result any more."""
@@ -25,7 +27,7 @@ NOT_NEEDED: Mapping[str, object] = {"not_needed": True}
 def take_answers(
     items: Sequence[ItemRow], run: Run, tools: Mapping[str, Tool], signer: ApprovalSigner | None
 ) -> tuple[Event, ...]:
-    """`Resumed`, then the results of clients as if their tools had returned them here.
+    """`Resumed`, then the results of clients and of delegated runs as if their tools had returned them here.
 
     An answer that is not bound to an open call of this turn counts for nothing.
     """
@@ -41,7 +43,25 @@ def take_answers(
         if item.binding.kind == "client_tool" and not denied and "output" in answer and call.call_id not in run.receipts:
             events.append(CallStarted(call.call_id, call.name, False))
             events.append(_outcome(call, answer, len(item.row.answer or ""), tools.get(call.name)))
-    return tuple(events)
+    return (*events, *_ends_of_children(items, run, tools))
+
+
+def _ends_of_children(items: Sequence[ItemRow], run: Run, tools: Mapping[str, Tool]) -> Iterator[Event]:
+    """An answer that cannot be read fails its call."""
+    calls = {call.call_id: call for call in run.open_calls}
+    for row in items:
+        try:
+            call = calls.get(call_of(row) or "")
+        except CodecError:
+            continue
+        receipt = None if call is None else run.receipts.get(call.call_id)
+        if call is None or receipt is None or receipt.stage != "suspended":
+            continue
+        tool = tools.get(call.name)
+        try:
+            yield child_ended(call, row.answer or "", NO_LIMIT if tool is None else tool.max_result_bytes)
+        except CodecError as error:
+            yield CallFailed(call.call_id, f"the result of {call.name} cannot be read: {error.message}", "child-failed")
 
 
 def _bound(items: Sequence[ItemRow], run: Run) -> Iterator[tuple[CallItem, ToolUsePart, Mapping[str, object]]]:

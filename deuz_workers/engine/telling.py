@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deuz_workers.core.live import LivePart, parts_of
+from deuz_workers.core.delegation import path_of
+from deuz_workers.core.live import LivePart, forwarded, parts_of
+from deuz_workers.core.parent import Parent
 from deuz_workers.core.run import Run
 from deuz_workers.ports.live import LiveSink
 
@@ -15,10 +17,13 @@ log = logging.getLogger(__name__)
 
 def tell_commit(sink: LiveSink, run: Run, revision: int) -> None:
     """Readers are told what the commit of everything unsaved in `run` says, now that it is applied as `revision`."""
-    scope, run_id = run.envelope.scope, run.envelope.run_id
+    scope, run_id, parent = run.envelope.scope, run.envelope.run_id, run.envelope.parent
     try:
         if sink.wants(scope, run_id):
             sink.put(scope, run_id, *parts_of(run, revision))
+        if parent is not None and not parent.is_quiet and sink.wants(scope, parent.root):
+            told = (part for part in parts_of(run, revision) if part.kind != "commit")
+            sink.put(scope, parent.root, *(forwarded(part, path_of(run.envelope), run_id) for part in told))
     except Exception as error:  # noqa: BLE001 - a defect here must not end a step whose commit is applied
         log.error("live_failed run=%s error=%s", run_id, type(error).__name__)
 
@@ -35,6 +40,9 @@ class Telling:
     """Revision of the commit that allowed the call."""
     on_first: Callable[[], None]
     """Called when the first fragment arrives."""
+    below: Parent | None = None
+    """Whose readers are told too, of a run that was delegated."""
+    path: tuple[str, ...] = ()
     has_told: bool = False
 
     def __call__(self, text: object) -> None:
@@ -45,7 +53,11 @@ class Telling:
         try:
             if is_first:
                 self.on_first()
+            part = LivePart("text", self.step, self.epoch, {"text": str.__str__(text)})
             if self.sink.wants(self.scope, self.run_id):
-                self.sink.put(self.scope, self.run_id, LivePart("text", self.step, self.epoch, {"text": str.__str__(text)}))
+                self.sink.put(self.scope, self.run_id, part)
+            above = self.below
+            if above is not None and not above.is_quiet and self.sink.wants(self.scope, above.root):
+                self.sink.put(self.scope, above.root, forwarded(part, self.path, self.run_id))
         except Exception as error:  # noqa: BLE001 - see above
             log.error("live_failed run=%s error=%s", self.run_id, type(error).__name__)

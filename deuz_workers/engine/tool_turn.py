@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deuz_workers.core.delegation import depth_of
 from deuz_workers.core.effects import PlannedCall, RunCalls
 from deuz_workers.core.events import Finished, Suspended
 from deuz_workers.core.run import Run
 from deuz_workers.engine.calls import Calls
 from deuz_workers.engine.contexts import Contexts
+from deuz_workers.engine.delegating import delegate
 from deuz_workers.engine.gate import Gate, gate, limit_ms, predicates_ms
 from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
 from deuz_workers.engine.reducing import reduce
 from deuz_workers.engine.restraint import HeldBack, check_brakes, draw_for_tools
 from deuz_workers.engine.tool_slots import ToolSlots
-from deuz_workers.errors import StoreUnavailableError, as_record
+from deuz_workers.errors import ExecutionPolicyError, StoreUnavailableError, as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
 
@@ -25,8 +27,7 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         await reduce(leg, leg.definition)
         return None
     assert leg.definition is not None
-    to_run = (planned.call for planned in effect.calls if planned.action != "project")
-    if violation := run.envelope.policy.violation(to_run, leg.definition.tools):
+    if violation := forbidden(effect, leg.definition, run):
         await leg.commit(Finished("failed", error=as_record(violation)))
         return "ended"
     await check_brakes(leg, tools=[one.call.name for one in effect.calls if one.action != "project"])
@@ -44,7 +45,7 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         return "suspended"
     if not gated.running:
         leg.carry(*gated.opening)
-        return None
+        return await hand_over(leg, leg.definition, gated.delegated)
     longest = max(longest_ms(leg, planned) for planned in gated.running)
     slots = ToolSlots(leg.gear, longest + MARGIN_MS)
     try:
@@ -78,6 +79,32 @@ async def execute(
     if calls.left_some and leg.stop.is_draining:
         await leg.commit()
         return "drained"
+    return None if calls.left_some else await hand_over(leg, leg.definition, gated.delegated)
+
+
+async def hand_over(leg: Leg, agent: AgentDefinition, delegated: tuple[PlannedCall, ...]) -> LoopEnd | None:
+    """Create the runs of delegated calls and wait for them, in one commit, which carries the outcomes of the other calls.
+
+    So nobody is waited for before everything else of the turn is recorded, and from here on the run holds no worker.
+    """
+    if not delegated or leg.ending_by_time(leg.run):
+        return None
+    await leg.check_may_start()
+    await check_brakes(leg, tools=[planned.call.name for planned in delegated])
+    await leg.commit(*delegate(leg.gear, agent, leg.run, delegated))
+    return "suspended"
+
+
+def forbidden(effect: RunCalls, agent: AgentDefinition, run: Run) -> ExecutionPolicyError | None:
+    """Why the policy of the run ends it instead of beginning these calls; None: it allows them."""
+    calls = [planned.call for planned in effect.calls if planned.action != "project"]
+    if violation := run.envelope.policy.violation(calls, agent.tools):
+        return violation
+    if any(call.name in agent.tools and agent.tools[call.name].delegation is not None for call in calls):
+        try:
+            run.envelope.policy.check_depth(depth_of(run.envelope) + 1)
+        except ExecutionPolicyError as error:
+            return error
     return None
 
 

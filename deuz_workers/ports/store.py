@@ -26,11 +26,12 @@ from deuz_workers.core.change import (
     ReceiptRow,
     RunKind,
     RunStatus,
-    TaskStatus,
 )
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.budgets import BudgetStore
 from deuz_workers.ports.controls import ControlStore
+from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
+from deuz_workers.ports.tree import TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
@@ -140,31 +141,6 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskResult:
-    """What a predecessor left: its head's final body."""
-
-    task_id: str
-    status: TaskStatus
-    body: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    task_id: str
-    run_id: str
-    kind: RunKind
-    agent: str
-    status: TaskStatus
-    waiting: int
-    tokens: int
-    cost_micros: int | None
-    model_step: int
-    started_at_ms: int | None
-    ended_at_ms: int | None
-    depends_on: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class UncleanEnd:
     """One step that ended without a word. `evidence` is JSON."""
 
@@ -175,40 +151,12 @@ class UncleanEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class SwarmCounters:
-    """Of the swarm's row: how many tasks may run, have not ended, wait for a slot, have one."""
-
-    slots: int
-    open: int
-    ready: int
-    running: int
-
-
-@dataclass(frozen=True, slots=True)
 class KeyCounters:
     """Of a concurrency key: runs that may run at a time, that hold a slot, that asked for one."""
 
     slots: int
     used: int
     waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class SwarmSnapshot:
-    """Counters and tasks of one moment."""
-
-    rid: UUID
-    slots: int
-    open: int
-    ready: int
-    running: int
-    tasks: tuple[TaskRow, ...]
-
-    @property
-    def only_waits(self) -> bool:
-        """Nothing runs or can run before somebody answers or says what became of an effect."""
-        waits = any(task.status in ("suspended", "needs_reconciliation") for task in self.tasks)
-        return waits and self.open > 0 and not self.ready and not self.running
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +380,18 @@ class RunStore(BudgetStore, ControlStore, Protocol):
 
     async def cancel_tasks(self, swarm_rid: UUID, limit: int) -> Cascade:
         """One batch: pending and ready tasks become `cancelled`, their runs `stopped`; the others get a cancel note once."""
+        ...
+
+    async def tree(self, scope: str, run_id: str) -> tuple[TreeRun, ...]:
+        """The run, its tasks if it is a swarm, and all below that have not ended, of one moment; a child behind its parent.
+
+        Empty when there is no such run.
+        """
+        ...
+
+    async def cancel_children(self, rid: UUID, limit: int) -> Cascade:
+        """One batch: delegated runs of an ended run that have not ended get a cancel note, once; the last one clears its
+        `due_at`."""
         ...
 
     async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:

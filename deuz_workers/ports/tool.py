@@ -10,6 +10,7 @@ from deuz_workers.core.approval import Approval
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
+from deuz_workers.core.usage import Budget
 from deuz_workers.ports.model import ToolSpec
 
 
@@ -36,6 +37,21 @@ class Execution:
     budget_scopes: tuple[str, ...] = ()
     """That its model calls reserve in, deepest first."""
     policy: ExecutionPolicy = NO_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A tool that another agent does, in a run of its own."""
+
+    agent: str
+    """Name of the agent, known wherever its runs are executed."""
+    max_depth: int = 2
+    """How deep below the root the runs of its calls may be; the model of a deeper one is told that it may not delegate."""
+    stream: Literal["all", "none"] = "all"
+    """Whether readers of the root's stream are told what happens in its runs."""
+    budget: Budget | None = None
+    """Of each of its runs, beside those above; None: the agent's own."""
+    concurrency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,11 @@ class Tool(Protocol):
     @property
     def is_client(self) -> bool:
         """A client executes it, outside: its calls are listed, and its results are answers. `run` is never called."""
+        ...
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """Another agent does its calls, as runs of their own; `run` is never called. None: here, or a client executes it."""
         ...
 
     def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:

@@ -29,7 +29,7 @@ head
     ``scope run_id`` -> *head*: ``rid scope run_id kind agent queue priority shard revision commit_id version status phase
     epoch last_seq journal_seq seen_seq body mid_step wake_seq cancel_seq open_items parked attempts due_in_ms deadline_in_ms
     start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms waits_for_slot compactions folded_from
-    folded_to folded_step`` (``*_in_ms`` rounded up)
+    folded_to folded_step parent_rid? waits_for_children`` (``*_in_ms`` rounded up)
 load
     ``scope run_id known_epoch known_seq known_step known_compactions whole`` -> *head* and the lists ``message_seq
     message_body`` (of the head's epoch, those above ``known_seq`` if ``known_epoch`` and ``known_compactions`` are the head's,
@@ -51,10 +51,12 @@ commit_plain, commit_reserve, commit
     settle_output settle_cached settle_reasoning``
     commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?
     item_remind_in_ms? item_escalate_in_ms?``,
-    ``swarm_rid? task_id? task_status?``
+    ``swarm_rid? task_id? task_status?``, ``parent_rid? parent_item? parent_answer?``, ``child_rid child_run_id child_agent
+    child_body child_version child_last_seq child_slot_key?``, ``child_message_rid child_message_seq child_message_body``,
+    ``child_budget_key child_budget_tokens? child_budget_micros?``
     -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget``), ``revision?`` (new, or stored),
     ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
-    refused_reason?``, ``woken`` (bells), ``swarm_open?``, ``charged?`` (of scopes with a threshold, lists of key, used tokens
+    refused_reason?``, ``woken`` (bells), ``readied_swarm?``, ``swarm_open?``, ``charged?`` (of scopes with a threshold, lists of key, used tokens
     and micros, limits of both, percent). Columns that the smaller ones cannot fill may be absent.
     The numbered rules of all three stand at the top of `sql/postgres/commit.sql`.
 record_unclean_end
@@ -179,6 +181,15 @@ list_rates
     ``scope?`` -> ``kind scope name calls_per_minute? tokens_per_minute? at_a_time?``; those of the pool with every scope
 list_keys
     ``scope? limit`` -> ``scope key slots used waiting``
+
+Delegated runs
+--------------
+tree
+    ``scope run_id`` -> ``rid parent_rid? run_id agent status parked? goes_on`` and the columns of an item, one row for each
+    open item that is no ``child_run``, or one with nulls; the run, its tasks and all below that are not final, parents first
+cancel_children
+    ``rid limit ttl_ms note_body`` -> ``changed more bells``. Runs with this ``parent_rid`` that are not final and have
+    ``cancel_seq = 0`` get a cancel note; with fewer than ``limit``, a final head of ``rid`` loses its due_at and sweep_at
 
 Swarms
 ------

@@ -101,6 +101,7 @@ def _others_parameters(change: Change) -> dict[str, object]:
     wakes = set(change.wakes) - {change.rid}
     if task is not None and task.status in ("failed", "cancelled"):
         wakes.add(task.swarm_rid)  # its next step blocks what lies downstream
+    answer = change.answer
     return {
         "wakes": sorted(wakes),
         "note_body": NOTE_OF_A_CHILD,
@@ -114,6 +115,22 @@ def _others_parameters(change: Change) -> dict[str, object]:
         "swarm_rid": None if task is None else task.swarm_rid,
         "task_id": None if task is None else task.task_id,
         "task_status": None if task is None else task.status,
+        "parent_rid": None if answer is None else answer.parent_rid,
+        "parent_item": None if answer is None else answer.item_id,
+        "parent_answer": None if answer is None else answer.answer,
+        "child_rid": [child.rid for child in change.children],
+        "child_run_id": [child.run_id for child in change.children],
+        "child_agent": [child.agent for child in change.children],
+        "child_body": [child.body for child in change.children],
+        "child_version": [child.version for child in change.children],
+        "child_last_seq": [max((row.seq for row in child.messages), default=-1) for child in change.children],
+        "child_slot_key": [child.concurrency_key for child in change.children],
+        "child_message_rid": [child.rid for child in change.children for _ in child.messages],
+        "child_message_seq": [row.seq for child in change.children for row in child.messages],
+        "child_message_body": [row.body for child in change.children for row in child.messages],
+        "child_budget_key": [run_scope_key(child.rid) for child in change.children if child.budget is not None],
+        "child_budget_tokens": [child.budget.tokens for child in change.children if child.budget is not None],
+        "child_budget_micros": [child.budget.usd_micros for child in change.children if child.budget is not None],
     }
 
 

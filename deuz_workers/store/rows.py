@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,9 @@ from deuz_workers.core.change import (
 from deuz_workers.core.shared_budget import Window
 from deuz_workers.core.usage import Budget, Usage
 from deuz_workers.ports.budgets import ModelUse, ScopeBalance, UnknownHold
-from deuz_workers.ports.store import Loaded, SwarmSnapshot, TaskRow
+from deuz_workers.ports.store import Loaded
+from deuz_workers.ports.swarm_rows import SwarmSnapshot, TaskRow
+from deuz_workers.ports.tree import TreeRun
 from deuz_workers.store.admission import whole_key
 from deuz_workers.store.dialect import Row
 
@@ -92,6 +94,19 @@ def item_of(row: Row) -> ItemRow:
     )
 
 
+def tree_of(rows: Sequence[Row]) -> tuple[TreeRun, ...]:
+    """One row for each item, or one without for a run that has none; rows of a run follow each other."""
+    found: dict[UUID, TreeRun] = {}
+    for row in rows:
+        known = found.get(row["rid"])
+        if known is None:
+            names = ("rid", "parent_rid", "run_id", "agent", "status", "parked", "goes_on")
+            known = TreeRun(*(row[name] for name in names))
+        items = () if row["item_id"] is None else (item_of(row),)
+        found[row["rid"]] = replace(known, items=(*known.items, *items))
+    return tuple(found.values())
+
+
 def applied_of(row: Row) -> Applied:
     return Applied(
         revision=row["revision"],
@@ -99,6 +114,7 @@ def applied_of(row: Row) -> Applied:
         cancel_seq=row["cancel_seq"],
         due=row["due"],
         woken=bells_of(row.get("woken")),
+        readied_swarm=row.get("readied_swarm"),
         swarm_open=row.get("swarm_open"),
         charged=tuple(map(_scope_use, row.get("charged") or ())),
     )

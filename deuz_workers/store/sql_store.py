@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome, RunStatus
@@ -26,12 +26,11 @@ from deuz_workers.ports.store import (
     RunPage,
     RunQuery,
     RunStore,
-    SwarmCounters,
-    SwarmSnapshot,
     TagCost,
-    TaskResult,
     UncleanEnd,
 )
+from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
+from deuz_workers.ports.tree import TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 from deuz_workers.store.admission import Admission
 from deuz_workers.store.cursor import read_cursor, write_cursor
@@ -53,6 +52,7 @@ from deuz_workers.store.rows import (
     loaded_of,
     refusal_of,
     snapshot_of,
+    tree_of,
 )
 from deuz_workers.store.sql_budgets import SqlBudgets
 from deuz_workers.store.sql_controls import READS, SqlControls
@@ -89,6 +89,7 @@ _READS = READS | frozenset(
         "swarms_needing_attention",
         "tags",
         "task_results",
+        "tree",
         "unclean_ends",
         "usage",
     )
@@ -378,6 +379,14 @@ class SqlStore(SqlBudgets, SqlControls, SqlGateway, RunStore):
         [row] = await self._fetch("cancel_tasks", params)
         return Cascade(row["changed"], bells_of(row["bells"]), row["more"])
 
+    async def tree(self, scope: str, run_id: str) -> tuple[TreeRun, ...]:
+        return tree_of(await self._fetch("tree", {"scope": scope, "run_id": run_id}))
+
+    async def cancel_children(self, rid: UUID, limit: int) -> Cascade:
+        params = {"rid": rid, "limit": limit, "ttl_ms": self.ring_ms, "note_body": NOTE_OF_A_CHILD}
+        [row] = await self._fetch("cancel_children", params)
+        return Cascade(row["changed"], bells_of(row["bells"]), row["more"])
+
     async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
         rows = await self._fetch("task_results", {"swarm_rid": swarm_rid, "task_id": task_id})
         return tuple(TaskResult(row["task_id"], row["status"], row["body"]) for row in rows)
@@ -438,8 +447,12 @@ class SqlStore(SqlBudgets, SqlControls, SqlGateway, RunStore):
         return Answered(True, head.open_items, None, bell if head.open_items == 0 else None, head.swarm_rid)
 
     async def _bells_after(self, params: Mapping[str, object]) -> list[list[object]]:
-        """Bells of the runs that a commit woke whose answer got lost."""
-        if not params.get("wakes"):
+        """Bells of the runs that a commit woke or created whose answer got lost; one too many costs a look."""
+        named = [params.get(name) for name in ("wakes", "child_rid")]
+        rids = [rid for listed in named for rid in cast("list[UUID]", listed or [])]
+        if params.get("parent_rid") is not None:
+            rids.append(cast(UUID, params["parent_rid"]))
+        if not rids:
             return []
-        rows = await self._fetch("bells", {"rids": params["wakes"]})
+        rows = await self._fetch("bells", {"rids": rids})
         return [[row[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")] for row in rows]

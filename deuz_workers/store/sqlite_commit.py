@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from deuz_workers.core.change import FINAL
+from deuz_workers.store.sqlite_children import answer_parent, create_children
 from deuz_workers.store.sqlite_ledger import remember, reserve, settle
 from deuz_workers.store.sqlite_notes import leave_note
 from deuz_workers.store.sqlite_slots import return_slot
@@ -49,10 +50,12 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
             woken.append([note[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")])
     if params.get("swarm_rid") is not None:
         move_task(tx, params["swarm_rid"], params["task_id"], params["task_status"])
+    bells, readied_swarm = answer_parent(tx, params)
+    woken += bells + create_children(tx, params)
     if params["status"] not in ("queued", "running"):
         return_slot(tx, rid)
     told = {"outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": _open_tasks(tx, params)}
-    return [{**answer, **after, **told, "charged": charged}]
+    return [{**answer, **after, **told, "charged": charged, "readied_swarm": readied_swarm}]
 
 
 def _refusal(before: Values, params: Values) -> str | None:

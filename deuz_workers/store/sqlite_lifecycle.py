@@ -13,11 +13,11 @@ _OF_A_RUN = ("message", "receipt", "journal", "inbox", "item", "unclean_end", "t
 
 
 def prune(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    """Ended runs, each with all its rows; a swarm with its tasks."""
+    """Ended runs, each with all its rows; a swarm with its tasks, everyone with what was delegated below."""
     asked = {**params, "status": json.dumps(params["status"]), "now_ms": tx.now_ms}
     chosen = tx.rows("prune_chosen", asked)
     for root in chosen:
-        doomed = [root, *tx.rows("prune_tasks", root)]
+        doomed = [root, *tx.rows("prune_below", root)]
         scope_keys = [run_scope_key(UUID(bytes=run["rid"])) for run in doomed]
         for run, scope_key in zip(doomed, scope_keys, strict=True):
             for table in _OF_A_RUN:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deuz_workers.store import (
+    sqlite_children,
     sqlite_controls,
     sqlite_gateway,
     sqlite_ledger,
@@ -99,7 +100,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_controls.set_brake, sqlite_controls.lift_brake, sqlite_controls.set_rate),
         **_writes(sqlite_controls.take_rate, sqlite_controls.give_rate, sqlite_controls.shut_rate),
         **_writes(sqlite_controls.loosen, touches_many=True),
-        **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, touches_many=True),
+        **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, sqlite_children.tree, touches_many=True),
         **_reads("balance", "slices_of"),
         **_reads(sqlite_ledger.holds, "usage", "audit", touches_many=True),
         **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_items),
@@ -113,7 +114,9 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_gateway.append_frames, "delete_frames"),
         **_writes(sqlite_gateway.add_access_token, sqlite_gateway.revoke_access_token),
         **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.insert_run, touches_many=True),
-        **_writes(sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, touches_many=True),
+        **_writes(
+            sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, sqlite_children.cancel_children, touches_many=True
+        ),
         "commit_plain": Operation(commit, "begin immediate"),
         "commit_reserve": Operation(commit, "begin immediate"),
     }

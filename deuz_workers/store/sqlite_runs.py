@@ -21,6 +21,8 @@ ITEM_COLUMNS = (
     "item_escalate_in_ms",
 )
 
+_FLAGS = ("mid_step", "waits_for_slot", "waits_for_children")
+
 
 def create(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     """The run, then the tasks of its swarm. A row in the first one's way writes nothing; any other breaks a constraint."""
@@ -107,7 +109,8 @@ def _create_swarm(tx: Transaction, params: Values, swarm_rid: bytes) -> None:
 def head(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     rows = tx.rows("head", {**params, "now_ms": tx.now_ms})
     for row in rows:
-        row["mid_step"], row["waits_for_slot"] = bool(row["mid_step"]), bool(row["waits_for_slot"])
+        for name in _FLAGS:
+            row[name] = bool(row[name])
     return rows
 
 
@@ -181,5 +184,6 @@ def list_runs(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         },
     )
     for row in rows:
-        row["mid_step"], row["waits_for_slot"] = bool(row["mid_step"]), bool(row["waits_for_slot"])
+        for name in _FLAGS:
+            row[name] = bool(row[name])
     return rows

@@ -11,7 +11,8 @@ import pytest
 
 from deuz_workers.core.change import Applied
 from deuz_workers.errors import StoreError
-from deuz_workers.ports.store import NewSwarm, RunStore, SwarmCounters
+from deuz_workers.ports.store import NewSwarm, RunStore
+from deuz_workers.ports.swarm_rows import SwarmCounters
 from deuz_workers.testing.store_conformance_bench import Bench, SwarmBench, change_from, item
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}

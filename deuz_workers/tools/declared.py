@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deuz_workers.core.approval import Approval
 from deuz_workers.ports.model import ToolSpec
-from deuz_workers.ports.tool import ToolContext
+from deuz_workers.ports.tool import Delegation, ToolContext
 from deuz_workers.tools.arguments import Arguments
 from deuz_workers.tools.options import Options
 from deuz_workers.tools.projection import Projection
@@ -44,6 +44,10 @@ class DeclaredTool:
     @property
     def approval(self) -> Approval:
         return self._options.approval
+
+    @property
+    def delegation(self) -> Delegation | None:
+        return None
 
     def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
         """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""

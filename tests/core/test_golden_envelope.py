@@ -15,6 +15,7 @@ from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCal
 from deuz_workers.core.failover import FailOver, ModelId, Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import user
+from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.shared_budget import SharedBudget, Window
 from deuz_workers.core.usage import Budget, Usage
@@ -85,6 +86,7 @@ WHOLE = AgentRunEnvelope(
     output={"answer": 42},
     has_output=True,
     error={"name": "ModelTimeoutError", "code": "model_timeout"},
+    parent=Parent(queued().envelope.rid, "p", "c@1", "c", 2, ("root", "p"), "r", is_quiet=True),
 )
 
 

@@ -242,6 +242,34 @@ def agents() -> list[Agent]:
         scripted("holder-again", calls(call("hold_again", text="it").with_id("h")), "done", tools=[hold_again]),
         Agent("keyed", model=MockModel.function(room), tools=[enter]),
         Agent("echo", model=MockModel.function(lambda request: f"saw {request.messages[-1].text}")),
+        scripted(
+            "delegating",
+            calls(
+                call("worker-below", prompt="a"),
+                call("look", text="b"),
+                call("worker-below", prompt="c"),
+                call("mute-below", prompt="d"),
+            ),
+            "done",
+            tools=[
+                look,
+                scripted("worker-below", calls(call("note", text="x").with_id("n")), "noted", tools=[note]),
+                scripted("mute-below", ModelRequestError("no such model")),
+            ],
+        ),
+        scripted(
+            "asking-below",
+            calls(call("between", prompt="a"), call("between", prompt="b")),
+            "done",
+            tools=[
+                scripted(
+                    "between",
+                    calls(call("payer-below", prompt="pay")),
+                    "up",
+                    tools=[scripted("payer-below", calls(call("pay", to="ann").with_id("p")), "paid", tools=[pay])],
+                )
+            ],
+        ),
     ]
 
 

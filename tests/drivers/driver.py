@@ -82,7 +82,7 @@ class Driver(ABC):
         return self.lines(handle.run_id)
 
     def lines(self, name: str) -> list[str]:
-        path = self.traces / name
+        path = self.traces / name.replace("/", "_")
         return path.read_text().splitlines() if path.exists() else []
 
     def wait_for(self, is_so: Callable[[], bool], what: str) -> None:

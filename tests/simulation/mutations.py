@@ -12,6 +12,8 @@ INTAKE = "engine/intake.py"
 PAID_CALL = "engine/paid_call.py"
 TOOL_TURN = "engine/tool_turn.py"
 GATE = "engine/gate.py"
+DELEGATING = "engine/delegating.py"
+DELEGATION = "core/delegation.py"
 COMMITTER = "engine/committer.py"
 SWEEP = "engine/sweep.py"
 RING = "engine/ring.py"
@@ -271,9 +273,23 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the policy is not looked at before calls",
         TOOL_TURN,
-        "    if violation := run.envelope.policy.violation(to_run, leg.definition.tools):\n",
+        "    if violation := run.envelope.policy.violation(calls, agent.tools):\n",
         "    if violation := None:\n",
         "tests/app/test_policy.py",
+    ),
+    _mutant(
+        "a delegated run may do what its agent allows",
+        DELEGATION,
+        "        policy=envelope.policy.narrowed(to.policy),\n",
+        "        policy=to.policy,\n",
+        "tests/app/test_subagents.py",
+    ),
+    _mutant(
+        "a delegated run is executed without the guardrails above it",
+        DELEGATING,
+        "        return kept[1]\n",
+        "        return agent\n",
+        "tests/app/test_subagents.py",
     ),
     _mutant(
         "all calls of a turn are said to begin at once",

@@ -144,6 +144,9 @@ class People:
         """Do what the run waits for; True if nothing more is to be done for it."""
         world = self._world
         head = await world.store.head(SCOPE, run_id)
+        if head is None and run_id in self._scenario.below:
+            above = await world.store.head(SCOPE, run_id.rpartition("/")[0])
+            return above is not None and above.status in FINAL  # then it did not come so far
         assert head is not None
         self._check(head)
         if head.kind == "swarm" and world.chance.random() < 0.5:
@@ -180,7 +183,8 @@ class People:
         if head.parked == WENT_BACKWARDS:
             self._world.complain(f"{head.run_id} is parked because its store went backwards, and it did not")
         has_input = head.wake_seq > head.seen_seq
-        if head.status in FINAL and (head.due_in_ms is not None or has_input):
+        cancels_below = bool(self._scenario.below) and head.status != "completed"
+        if head.status in FINAL and ((head.due_in_ms is not None and not cancels_below) or has_input):
             self._world.complain(f"{head.run_id} has ended and is due")
 
     async def _count(self, head: Head) -> None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from deuz_workers.app.swarm import Swarm, Task
+from deuz_workers.core.delegation import child_run_id
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ModelRequestError, ModelUnavailableError
 from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, ScriptedCall, attempts, call, calls
+from deuz_workers.tools.agent import delegating_tool
 from tests.simulation.agents import random_agent
 from tests.simulation.tools import TOOLS
 
@@ -59,13 +61,15 @@ class Scenario:
     """Runs that end on a quarantine item."""
     has_timers: bool = False
     """Something of it comes due by the clock alone, so that it needs the sweep."""
+    below: tuple[str, ...] = ()
+    """Runs that others delegate, where these come so far."""
 
     @property
     def run_ids(self) -> tuple[str, ...]:
         ids = [order.run_id for order in self.orders]
         if self.swarm is not None:
             ids += ["s", *(f"s/{task.task_id}" for task in self.swarm.tasks)]
-        return tuple(ids)
+        return (*ids, *self.below)
 
 
 def agent(name: str, turns: Turns, *, flaky: bool = False, text: str = "done") -> AgentDefinition:
@@ -223,6 +227,37 @@ def _engine(draw: random.Random) -> Scenario:
     )
 
 
+def _delegating(draw: random.Random) -> Scenario:
+    """Two calls that another agent does, beside a tool; alone or as tasks of a swarm. Some wait for a person."""
+    below = agent("below", _turns(draw, (*SAFE, "wire"), 2), text="from below")
+    asks = calls(call("below", prompt="one"), call(draw.choice(SAFE), amount=1), call("below", prompt="two"))
+    tools = {name: TOOLS[name] for name in SAFE} | {"below": BELOW}
+    root = AgentDefinition("a", MockModel([asks, "done"]), instructions="delegate", tools=tools)
+    denies = draw.random() < 0.3
+    if draw.random() < 0.3:
+        made = _of_tasks(draw, "delegating", root)
+        assert made.swarm is not None
+        roots = [f"s/{task.task_id}" for task in made.swarm.tasks if task.binding == "a"]
+        ids = tuple(child for above in roots for child in _children_of(above))
+        return replace(made, agents={**made.agents, "below": below}, below=ids, denies=denies)
+    orders = (Order("a", "r0", budget=Budget(tokens=1_000_000)), Order("a", "r1"))[: draw.randint(1, 2)]
+    ids = tuple(child for order in orders for child in _children_of(order.run_id))
+    return Scenario("delegating", {"a": root, "below": below}, orders, below=ids, denies=denies)
+
+
+def _delegating_cancelled(draw: random.Random) -> Scenario:
+    """Somebody cancels the root, and with it the tree."""
+    made = _delegating(draw)
+    return replace(made, cancels=("s",) if made.swarm is not None else tuple(order.run_id for order in made.orders))
+
+
+BELOW = delegating_tool("below", name="below", description="Asks another agent.")
+
+
+def _children_of(run_id: str) -> tuple[str, str]:
+    return child_run_id(run_id, "below", 1, "call_1_1"), child_run_id(run_id, "below", 1, "call_1_3")
+
+
 async def _join(results: Mapping[str, object], context: ReducerContext) -> object:
     return sorted(results.items())
 
@@ -242,6 +277,8 @@ KINDS: Mapping[str, Callable[[random.Random], Scenario]] = {
         _swarm_waits,
         _swarm_cancelled,
         _swarm_fails,
+        _delegating,
+        _delegating_cancelled,
         _engine,
     )
 }

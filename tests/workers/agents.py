@@ -25,7 +25,7 @@ TRACES = "TEST_TRACES"
 
 def trace(name: str, line: str) -> None:
     """Append one line to a file of the traces' folder, at once or not at all."""
-    handle = os.open(Path(os.environ[TRACES]) / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = os.open(Path(os.environ[TRACES]) / name.replace("/", "_"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(handle, f"{line}\n".encode())
     finally:

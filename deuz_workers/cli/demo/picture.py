@@ -11,7 +11,7 @@ from rich.text import Text
 from deuz_workers.cli.demo.watch import View
 from deuz_workers.core.change import TaskStatus
 from deuz_workers.ports.budgets import ScopeBalance
-from deuz_workers.ports.store import TaskRow
+from deuz_workers.ports.swarm_rows import TaskRow
 
 MARKS: Mapping[TaskStatus, tuple[str, str]] = {
     "pending": ("·", "dim"),

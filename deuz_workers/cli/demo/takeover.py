@@ -16,7 +16,7 @@ from deuz_workers.cli.demo.stack import Stack
 from deuz_workers.cli.demo.watch import View, Watch
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.receipts import fold_receipts
-from deuz_workers.ports.store import TaskRow
+from deuz_workers.ports.swarm_rows import TaskRow
 
 TOOL_PATIENCE_S = 1.0
 """How long a worker in the middle of a tool call is looked for; then one that waits for a model will do."""

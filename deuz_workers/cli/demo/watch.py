@@ -12,7 +12,7 @@ from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.core.change import TaskStatus
 from deuz_workers.core.names import run_lease_key, run_scope_key
 from deuz_workers.ports.budgets import ScopeBalance
-from deuz_workers.ports.store import SwarmSnapshot, TaskRow
+from deuz_workers.ports.swarm_rows import SwarmSnapshot, TaskRow
 
 OVER: frozenset[TaskStatus] = frozenset(("completed", "failed", "blocked", "cancelled"))
 

@@ -41,6 +41,24 @@ HELD: Mapping[str, str] = {
 """By dialect: runs that wait or have ended and own what is set aside for a call under way."""
 
 
+ORPHANS: Mapping[str, str] = {
+    "sqlite": "select c.run_id from run_head c join run_head p on p.rid = c.parent_rid"
+    " where c.status not in ('completed', 'stopped', 'failed') and c.cancel_seq = 0"
+    " and p.status in ('completed', 'stopped', 'failed') and p.due_at_ms is null",
+    "postgres": "select c.run_id from run_head c join run_head p on p.rid = c.parent_rid"
+    " where c.status not in ('completed', 'stopped', 'failed') and c.cancel_seq = 0"
+    " and p.status in ('completed', 'stopped', 'failed') and p.due_at is null",
+}
+"""By dialect: delegated runs that go on although nobody waits for them, and that nobody will cancel."""
+UNANSWERED = (
+    "select p.run_id from run_head p where p.status = 'suspended'"
+    " and (select count(*) from pending_item i where i.rid = p.rid and i.suspension = p.suspension"
+    " and i.kind = 'child_run' and i.answer is null)"
+    " <> (select count(*) from run_head c where c.parent_rid = p.rid and c.status not in ('completed', 'stopped', 'failed'))"
+)
+"""Runs that wait for more or fewer delegated ones than go on."""
+
+
 @dataclass(slots=True)
 class Witness:
     """`complain` hears what must never be so."""
@@ -101,8 +119,20 @@ class Witness:
         """Repeats of the call that somebody allowed."""
         return self._allowed[self.rids[run_id], call_id]
 
+    def _delegated(self, params: Mapping[str, Any]) -> None:
+        """Each child is created once, and every one of them is waited for by the commit that creates it."""
+        children = cast("list[str]", params.get("child_run_id", []))
+        for rid, run_id in zip(cast("list[UUID]", params.get("child_rid", [])), children, strict=True):
+            if run_id in self.rids:
+                self.complain(f"{run_id} is created twice")
+            self.names[rid], self.rids[run_id] = run_id, rid
+        waited_for = sum(kind == "child_run" for kind in cast("list[str]", params.get("item_kind", [])))
+        if children and waited_for != len(children):
+            self.complain(f"{len(children)} runs are delegated, and {waited_for} are waited for")
+
     def _committed(self, params: Mapping[str, Any], revision: int) -> None:
         rid: UUID = params["rid"]
+        self._delegated(params)
         name = self.names.get(rid, rid)
         known = self.revisions.get(rid, 0)
         if params["expected"] < known or revision != params["expected"] + 1:

@@ -29,7 +29,7 @@ from deuz_workers.testing.virtual.faults import Fate, Faults
 from deuz_workers.testing.virtual.loop import VirtualLoop
 from deuz_workers.testing.virtual.process import Role, VirtualProcess
 from deuz_workers.testing.virtual.watched import Database, Settled, WatchedSqlite
-from deuz_workers.testing.virtual.witness import HELD, UNSWEPT, Witness
+from deuz_workers.testing.virtual.witness import HELD, ORPHANS, UNANSWERED, UNSWEPT, Witness
 
 _OUTSIDE = Context()
 """No lane is named in it: its callbacks are nobody's."""
@@ -189,8 +189,14 @@ class World:
 
     def audit(self) -> None:
         """What holds at any moment, of all runs: what has work is swept, and nothing that waits has anything set aside."""
-        for query, what in ((UNSWEPT, "has work, and no sweep finds it"), (HELD, "is not at work and holds a reservation")):
-            for (run_id,) in self.dialect.rows(query[self.dialect.name]):
+        name = self.dialect.name
+        for query, what in (
+            (UNSWEPT[name], "has work, and no sweep finds it"),
+            (HELD[name], "is not at work and holds a reservation"),
+            (ORPHANS[name], "was delegated, and nobody waits for it"),
+            (UNANSWERED, "waits for other delegated runs than go on"),
+        ):
+            for (run_id,) in self.dialect.rows(query):
                 self.complain(f"{run_id} {what}")
 
     def ended(self, process: VirtualProcess, bell: Bell, report: StepReport) -> None:

@@ -23,6 +23,9 @@
 --  9. A final status of a swarm's own head settles the swarm.
 -- 10. A status that suspends or ends gives the slot of its concurrency key back; such a commit is always the largest.
 -- 11. Reserve: see ledger.sql.
+-- 12. Children are created queued and due at once, under scope, queue, priority, shard and deadline of the row; whoever commits rings.
+-- 13. A delegated run that ends answers the item of its parent, if that is open in the parent's current suspension. The last open
+--     item makes the parent due, or its task ready where it is one.
 
 -- part: own_head
 locked as materialized (
@@ -185,9 +188,10 @@ with
 -- include: clock_and_ttl
 locked as materialized (
     select h.rid, h.revision, h.commit_id, h.status, h.wake_seq, h.cancel_seq, h.seen_seq, h.parked, h.due_at, h.open_items,
-           h.suspension, h.deadline_at, h.start_before_at, h.scope, h.slot_key, h.slot
+           h.suspension, h.deadline_at, h.start_before_at, h.scope, h.slot_key, h.slot, h.queue, h.priority, h.shard,
+           h.swarm_rid, h.task_id
     from run_head h
-    where h.rid = any (array_append(%(wakes)s::uuid[], %(rid)s::uuid))
+    where h.rid = any (array_append(array_append(%(wakes)s::uuid[], %(rid)s::uuid), %(parent_rid)s::uuid))
     order by h.rid
     for no key update
 ),
@@ -202,6 +206,21 @@ before as materialized (                    -- items of the suspension that goes
 ),
 listed as materialized (
     select cardinality(%(item_id)s::text[]) as given, (select count(*) from before where answer is not null) as answered
+),
+parent as materialized (                    -- of a delegated run: the item that waits for it, and who would go on
+    select l.rid, l.suspension, l.open_items, l.parked, l.swarm_rid, l.task_id, i.item_id
+    from locked l join pending_item i on i.rid = l.rid and i.suspension = l.suspension
+    where l.rid = %(parent_rid)s::uuid and l.status = 'suspended' and i.item_id = %(parent_item)s::text
+      and i.kind = 'child_run' and i.answer is null
+      and (select given from listed) >= 0   -- after the own items
+      and exists (select 1 from fenced)
+    for no key update of i
+),
+parent_task as materialized (
+    select t.swarm_rid, t.task_id
+    from parent p join swarm_task t on t.swarm_rid = p.swarm_rid and t.task_id = p.task_id
+    where t.status = 'suspended' and p.open_items = 1
+    for no key update of t
 ),
 tasks as materialized (                     -- own task, and its dependents if it completes
     select t.task_id, t.status, t.downstream
@@ -224,7 +243,7 @@ turn as materialized (                      -- what becomes of the own task; no 
 ),
 swarm_row as materialized (
     select s.rid, s.open, s.ready, s.running from swarm s
-    where s.rid = %(swarm_rid)s::uuid and exists (select 1 from turn)
+    where (s.rid = %(swarm_rid)s::uuid and exists (select 1 from turn)) or s.rid = (select swarm_rid from parent_task)
     for no key update
 ),
 key_row as materialized (                    -- of the slot that is given back
@@ -238,6 +257,7 @@ may as materialized (
     select f.*
     from fenced f
     where (select count(*) from swarm_row) + (select count(*) from key_row) >= 0   -- swarm row and key before the scopes
+      and (select count(*) from parent) >= 0
       and (%(task_status)s::text is distinct from 'completed'
            or not exists (select 1 from turn)
            or (select count(*) - 1 from tasks) = (select downstream from turn))
@@ -253,7 +273,7 @@ woken as (
         wake_seq = h.wake_seq + 1,
         sweep_at = case when h.parked is null then least(h.sweep_at, c.later) end
     from locked l, clock c
-    where h.rid = l.rid and h.rid <> %(rid)s::uuid and l.status not in ('completed', 'stopped', 'failed')
+    where h.rid = l.rid and h.rid = any (%(wakes)s::uuid[]) and l.status not in ('completed', 'stopped', 'failed')
       and exists (select 1 from own)
     returning h.rid, h.wake_seq, h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent
 ),
@@ -291,8 +311,59 @@ counted as (
         ready   = l.ready - (n.old_status = 'ready')::integer
                   + (select count(*) from moved m where m.old_status = 'pending' and m.status = 'ready')
     from swarm_row l, turn n, own o
-    where s.rid = l.rid
+    where s.rid = l.rid and l.rid = %(swarm_rid)s::uuid
     returning s.open
+),
+told as (
+    update pending_item i set answer = %(parent_answer)s::text, answer_id = %(commit_id)s::uuid, answered_at = c.now
+    from parent p, own o, clock c
+    where i.rid = p.rid and i.suspension = p.suspension and i.item_id = p.item_id
+    returning i.rid
+),
+readied as (
+    update swarm_task t set status = 'ready'
+    from parent_task k, own o
+    where t.swarm_rid = k.swarm_rid and t.task_id = k.task_id
+    returning t.swarm_rid
+),
+readied_count as (
+    update swarm s set ready = l.ready + 1 from swarm_row l, readied k where s.rid = l.rid and l.rid = k.swarm_rid
+),
+parent_head as (
+    update run_head h set
+        open_items = p.open_items - 1,
+        due_at     = case when d.due then c.now else h.due_at end,
+        sweep_at   = case when d.due then least(h.sweep_at, c.later) else h.sweep_at end
+    from told t, parent p, clock c,
+         lateral (select p.open_items = 1 and p.parked is null and not exists (select 1 from readied) as due) d
+    where h.rid = t.rid and p.rid = t.rid
+    returning h.scope, h.run_id, h.queue, h.revision, h.priority, h.agent, d.due
+),
+children as (
+    insert into run_head (rid, scope, run_id, kind, agent, queue, priority, shard, input_digest, created_at, deadline_at, version,
+                          last_seq, body, status_at, due_at, sweep_at, slot_key, parent_rid)
+    select n.rid, l.scope, n.run_id, 'agent', n.agent, l.queue, l.priority, l.shard, '', c.now, l.deadline_at, n.version,
+           n.last_seq, n.body, c.now, c.now, c.later, n.slot_key, l.rid
+    from own o
+    join locked l on l.rid = o.rid
+    cross join clock c
+    cross join unnest(%(child_rid)s::uuid[], %(child_run_id)s::text[], %(child_agent)s::text[], %(child_body)s::text[],
+                      %(child_version)s::smallint[], %(child_last_seq)s::integer[], %(child_slot_key)s::text[])
+        as n(rid, run_id, agent, body, version, last_seq, slot_key)
+    returning scope, run_id, queue, revision, priority, agent
+),
+child_messages as (
+    insert into message (rid, epoch, seq, body)
+    select m.rid, 0, m.seq, m.body
+    from own o, unnest(%(child_message_rid)s::uuid[], %(child_message_seq)s::integer[], %(child_message_body)s::text[])
+        as m(rid, seq, body)
+),
+child_budgets as (
+    insert into budget_scope (key, limit_tokens, limit_micros)
+    select b.key, b.tokens, b.micros
+    from own o, unnest(%(child_budget_key)s::text[], %(child_budget_tokens)s::bigint[], %(child_budget_micros)s::bigint[])
+        as b(key, tokens, micros)
+    on conflict do nothing
 ),
 returned as (
     update concurrency k set
@@ -319,8 +390,13 @@ select
     (select reason from refused) as refused_reason,
     (select json_agg(json_build_array(key, used_tokens, used_micros, limit_tokens, limit_micros, warn_percent) order by depth)
      from standing where warn_percent is not null and (select is_new from asked)) as charged,
-    (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]') from woken w)
-        as woken,
+    (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]')
+     from (select scope, run_id, queue, revision, priority, agent from woken
+           union all
+           select scope, run_id, queue, revision, priority, agent from parent_head where due
+           union all
+           select scope, run_id, queue, revision, priority, agent from children) w) as woken,
+    (select swarm_rid from readied) as readied_swarm,
     coalesce((select open from counted), (select s.open from swarm s where s.rid = %(swarm_rid)s::uuid)) as swarm_open
 from clock c
 left join locked l on l.rid = %(rid)s::uuid

@@ -1,30 +1,42 @@
 -- The end of rows, and rows that come from elsewhere: prune, insert.
 
 -- name: prune
--- Ended runs of their own and whole swarms whose tasks have all ended, oldest change of status first. The heads are locked, which
+-- Ended runs of their own and whole swarms whose tasks have all ended, each with all below it that was delegated and has ended too,
+-- oldest change of status first. The heads are locked, which
 -- reads them again, so one that was taken up again meanwhile stays; one that somebody is writing is left to a later batch. Rows
 -- of budget scopes that others share stay while they count there: not folded, or unknown. Of the others the sums are kept.
-with
+with recursive
 -- include: clock
 chosen as materialized (
     select h.rid
     from run_head h, clock c
-    where h.swarm_rid is null and h.parked is null and h.due_at is null
+    where h.swarm_rid is null and h.parent_rid is null and h.parked is null and h.due_at is null
       and h.status = any (%(status)s::text[]) and h.status in ('completed', 'stopped', 'failed')
       and h.status_at < c.now - %(older_ms)s::float8 * interval '1 millisecond'
       and (%(scope)s::text is null or h.scope = %(scope)s::text)
       and not exists (select 1 from swarm_task t join run_head r on r.rid = t.run_rid
                       where t.swarm_rid = h.rid and r.status not in ('completed', 'stopped', 'failed'))
+      and not exists (
+          with recursive below(rid, status) as (
+              select r.rid, r.status from run_head r
+              where r.parent_rid = h.rid
+                 or r.parent_rid in (select t.run_rid from swarm_task t where t.swarm_rid = h.rid)
+              union all
+              select r.rid, r.status from below b join run_head r on r.parent_rid = b.rid
+          )
+          select 1 from below where status not in ('completed', 'stopped', 'failed'))
     order by h.status_at, h.rid
     limit %(limit)s::bigint
     for update of h skip locked
 ),
-doomed as materialized (
-    select rid, 'run:' || replace(rid::text, '-', '') as scope_key from chosen
+family(rid) as (                            -- with tasks, and all that they delegated
+    (select rid from chosen
+     union all
+     select t.run_rid from chosen c join swarm_task t on t.swarm_rid = c.rid)
     union all
-    select t.run_rid, 'run:' || replace(t.run_rid::text, '-', '')
-    from chosen c join swarm_task t on t.swarm_rid = c.rid
+    select h.rid from family f join run_head h on h.parent_rid = f.rid
 ),
+doomed as materialized (select rid, 'run:' || replace(rid::text, '-', '') as scope_key from family),
 messages as (delete from message x using doomed d where x.rid = d.rid),
 receipts as (delete from receipt x using doomed d where x.rid = d.rid),
 events as (delete from journal x using doomed d where x.rid = d.rid),

@@ -18,7 +18,9 @@ clock as materialized (
     h.rid, h.scope, h.run_id, h.kind, h.agent, h.queue, h.priority, h.shard, h.revision, h.commit_id, h.version, h.status,
     h.phase, h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items,
     h.parked, h.attempts, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id, h.slot_key, h.slot,
-    h.compactions, h.folded_from, h.folded_to, h.folded_step,
+    h.compactions, h.folded_from, h.folded_to, h.folded_step, h.parent_rid,
+    h.status = 'suspended' and exists (select 1 from pending_item i where i.rid = h.rid and i.suspension = h.suspension
+            and i.kind = 'child_run' and i.answer is null)              as waits_for_children,
     coalesce(h.slot = 'waiting', false) or exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
             and t.status in ('pending', 'ready'))                       as waits_for_slot,
     ceil(extract(epoch from h.due_at - c.now) * 1000)::bigint           as due_in_ms,

@@ -51,6 +51,7 @@ create table run_head (
     folded_from     integer     not null default 0,
     folded_to       integer     not null default 0,        -- messages from folded_from to before it need not be read
     folded_step     integer     not null default 0,        -- receipts of turns below need not be read
+    parent_rid      uuid,                                  -- the run that delegated this one, constant for life
     primary key (rid),
     constraint run_id_is_unique unique (run_id),           -- one store, one name; the scope only identifies
     constraint idempotency_key_is_unique_per_scope unique (scope, idem_key),
@@ -80,6 +81,7 @@ create index run_head_ripe on run_head (queue, shard, scope, (-priority), (statu
 create index run_head_slot on run_head (scope, slot_key, (-priority), created_at) where slot = 'waiting';
 create index run_head_running on run_head (queue, scope) where status = 'running';
 create index run_head_listing on run_head (status_at desc, rid desc);
+create index run_head_children on run_head (parent_rid) where parent_rid is not null;
 
 create table run_tag (
     rid     uuid not null,

@@ -3,17 +3,33 @@
 -- name: prune_chosen
 -- Ended runs of their own and whole swarms whose tasks have all ended, oldest change of status first.
 select h.rid from run_head h
-where h.swarm_rid is null and h.parked is null and h.due_at_ms is null
+where h.swarm_rid is null and h.parent_rid is null and h.parked is null and h.due_at_ms is null
   and h.status in (select value from json_each(:status)) and h.status in ('completed', 'stopped', 'failed')
   and h.status_at_ms < :now_ms - :older_ms
   and (:scope is null or h.scope = :scope)
   and not exists (select 1 from swarm_task t join run_head r on r.rid = t.run_rid
                   where t.swarm_rid = h.rid and r.status not in ('completed', 'stopped', 'failed'))
+  and not exists (
+      with recursive below(rid, status) as (
+          select r.rid, r.status from run_head r
+          where r.parent_rid = h.rid or r.parent_rid in (select t.run_rid from swarm_task t where t.swarm_rid = h.rid)
+          union all
+          select r.rid, r.status from below b join run_head r on r.parent_rid = b.rid
+      )
+      select 1 from below where status not in ('completed', 'stopped', 'failed'))
 order by h.status_at_ms, h.rid
 limit :limit
 
--- name: prune_tasks
-select run_rid as rid from swarm_task where swarm_rid = :rid
+-- name: prune_below
+-- Its tasks, and all that it or they delegated.
+with recursive family(rid) as (
+    select :rid
+    union all
+    select run_rid from swarm_task where swarm_rid = :rid
+    union all
+    select h.rid from family f join run_head h on h.parent_rid = f.rid
+)
+select rid from family where rid <> :rid
 
 -- name: prune_message
 delete from message where rid = :rid

@@ -9,7 +9,9 @@ select coalesce(:now_ms, cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 
     h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items, h.parked,
     h.attempts, h.due_at_ms - :now_ms as due_in_ms, h.deadline_at_ms - :now_ms as deadline_in_ms,
     h.start_before_at_ms - :now_ms as start_before_in_ms, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id,
-    h.created_at_ms, h.slot_key, h.slot, h.compactions, h.folded_from, h.folded_to, h.folded_step,
+    h.created_at_ms, h.slot_key, h.slot, h.compactions, h.folded_from, h.folded_to, h.folded_step, h.parent_rid,
+    h.status = 'suspended' and exists (select 1 from pending_item p where p.rid = h.rid and p.suspension = h.suspension
+                                       and p.kind = 'child_run' and p.answer is null) as waits_for_children,
     exists (select 1 from swarm_task t where t.swarm_rid = h.swarm_rid and t.task_id = h.task_id
             and t.status in ('pending', 'ready')) or h.slot is 'waiting' as waits_for_slot
 

@@ -43,7 +43,7 @@ create table run_head (
     status_at_ms      integer not null,             -- moved with status only
     idem_key          text,
     input_digest      text    not null,
-    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text, compactions integer not null default 0, folded_from integer not null default 0, folded_to integer not null default 0, folded_step integer not null default 0,
+    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text, compactions integer not null default 0, folded_from integer not null default 0, folded_to integer not null default 0, folded_step integer not null default 0, parent_rid blob,
     constraint run_id_is_unique_over_all_scopes unique (run_id),
     constraint status_is_known check (status in ('queued', 'running', 'suspended', 'completed', 'stopped', 'failed')),
     constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),
@@ -59,6 +59,7 @@ create index run_head_slot on run_head (scope, slot_key, priority desc, created_
 create index run_head_begun on run_head (sweep_at_ms) where begun and sweep_at_ms is not null;
 create index run_head_waiting on run_head (queue, shard, scope, priority desc, sweep_at_ms) where sweep_at_ms is not null;
 create index run_head_listing on run_head (status_at_ms, rid);
+create index run_head_children on run_head (parent_rid) where parent_rid is not null;
 
 create table run_tag (
     rid   blob not null,

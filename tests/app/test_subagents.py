@@ -1,0 +1,494 @@
+"""Agents that delegate: runs of their own for calls, what they may do, what comes back, and who is asked for what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from deuz_workers import (
+    Agent,
+    Block,
+    Budget,
+    ConfigurationError,
+    Deuz,
+    ExecutionPolicy,
+    GuardContext,
+    Guardrails,
+    MockModel,
+    PartEvent,
+    Rewrite,
+    SubAgentPart,
+    TextDelta,
+    ToolCallRequest,
+    ToolContext,
+    Usage,
+    agent_tool,
+    client_tool,
+    tool,
+)
+from deuz_workers.core.change import Applied
+from deuz_workers.core.codec import decode, encode
+from deuz_workers.core.delegation import child_run_id
+from deuz_workers.core.messages import message_from_record
+from deuz_workers.errors import ModelRequestError
+from deuz_workers.providers.script import Entry, call, calls, reply
+from deuz_workers.testing.crashing_store import ProcessDied
+from deuz_workers.testing.store_conformance_bench import change_from
+from tests.app.world import Effects, World
+
+
+def scripted(name: str, *script: Entry, **given: Any) -> Agent:
+    return Agent(name, model=MockModel(script), **given)
+
+
+def requests(agent: Agent) -> list[list[tuple[str, str]]]:
+    """What the agent's model was sent, as (role, text)."""
+    model = agent.model
+    assert isinstance(model, MockModel)
+    return [[(message.role, message.text) for message in request.messages] for request in model.requests]
+
+
+def told(agent: Agent) -> list[tuple[str, bool]]:
+    """Results of calls in the newest request."""
+    model = agent.model
+    assert isinstance(model, MockModel)
+    return [(part.text, part.is_error) for message in model.requests[-1].messages for part in message.tool_results]
+
+
+def boss(*subs: Agent, turns: int = 1, **given: Any) -> Agent:
+    """Asks each of `subs` in its first turn."""
+    asks = calls(*(call(sub.name, prompt=f"ask {sub.name}") for sub in subs))
+    return scripted("boss", *([asks] * turns), "done", tools=subs, **given)
+
+
+def ask(name: str, call_id: str = "call_1_1", parent: str = "r") -> str:
+    return child_run_id(parent, name, 1, call_id)
+
+
+@pytest.mark.spec("SUB-001", "SUB-002")
+async def test_a_call_is_a_run_of_its_own_and_its_text_the_result(world: World) -> None:
+    """The child sees its own instructions and the prompt alone; the parent's model reads its final text."""
+    sub = scripted("helper", "forty-two", instructions="You help.")
+    root = boss(sub, instructions="You decide.")
+    result = await world.process(root).aio.run_embedded("boss", "what is it?", run_id="r")
+    assert (result.status, result.output) == ("completed", "done")
+    assert told(root) == [("forty-two", False)]
+    assert requests(sub) == [[("system", "You help."), ("user", "ask helper")]]
+    [spec] = [tool.spec for tool in root.tools.values()]
+    assert spec.parameters["required"] == ["prompt"]
+    assert cast("dict[str, object]", spec.parameters["properties"]).keys() == {"prompt"}
+
+
+@pytest.mark.spec("SUB-003")
+async def test_children_have_ids_of_their_calls(world: World) -> None:
+    """Two calls of one agent side by side and a later one under the same id are three runs; resumed, they are the same."""
+    sub = scripted("helper", "yes")
+    two = calls(call("helper", prompt="a").with_id("x"), call("helper", prompt="b").with_id("y"))
+    root = scripted("boss", two, calls(call("helper", prompt="c").with_id("x")), "done", tools=[sub])
+    with pytest.raises(ProcessDied):
+        await world.dying(root, at=4).aio.run_embedded("boss", "go", run_id="r")
+    result = await world.process(root).aio.resume_embedded("r")
+    assert result.status == "completed"
+    names = [child_run_id("r", "helper", step, call_id) for step, call_id in ((1, "x"), (1, "y"), (2, "x"))]
+    prompts = [message_from_record(decode((await world.loaded(name)).messages[0].body)).text for name in names]
+    assert prompts == ["a", "b", "c"]
+    page = await world.process().aio.list_runs()
+    assert len(page.heads) == 4
+
+
+@pytest.mark.spec("SUB-005", "CHD-006")
+async def test_what_children_use_counts_for_all_above(world: World) -> None:
+    """Total usage includes every level; a budget of the root is spent by the children together."""
+    usage = Usage(input_tokens=10, output_tokens=5, cost_micros=None)
+    leaf = scripted("leaf", reply("deep", usage=usage))
+    mid = scripted("mid", calls(call("leaf", prompt="go"), usage=usage), reply("up", usage=usage), tools=[leaf])
+    root = scripted("boss", calls(call("mid", prompt="go"), usage=usage), reply("done", usage=usage), tools=[mid])
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="r", budget=Budget(tokens=100_000))
+    assert result.usage.total_tokens == 5 * 15
+    assert (await world.head("r")).tokens == 75
+    assert result.accounting.spent.tokens == 75
+    assert result.accounting.reserved.tokens == 0
+
+
+@pytest.mark.spec("CHD-006")
+async def test_two_children_exhaust_the_budget_of_their_parent(world: World) -> None:
+    """What one has spent is not there for the other; the refusal is a typed result for the parent's model, and then its end."""
+    greedy = Usage(input_tokens=3_000, output_tokens=10, cost_micros=None)
+    subs = [scripted(name, reply("enough", usage=greedy), max_output_tokens=50) for name in ("one", "two")]
+    asks = [calls(call("one", prompt="go")), calls(call("two", prompt="go"))]
+    root = scripted("boss", *asks, "done", tools=subs, max_output_tokens=50)
+    app = world.process(root)
+    result = await app.aio.run_embedded("boss", "go", run_id="r", budget=Budget(tokens=3_300))
+    assert result.status == "failed"
+    first = (await world.receipts("r"))[1, "call_1_1"]
+    assert (first.stage, first.value) == ("completed", "enough")
+    assert result.error is not None
+    assert result.error["code"] == "budget_exceeded"
+
+
+async def test_an_exhausted_child_is_a_typed_result(world: World) -> None:
+    """Its own budget has no room for its first call: the parent's model is told, and goes on."""
+    sub = scripted("helper", "never")
+    root = scripted("boss", calls(call("helper", prompt="go")), "done", tools=[agent_tool(sub, budget=Budget(tokens=1))])
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    assert result.status == "completed"
+    receipt = (await world.receipts("r"))[1, "call_1_1"]
+    assert (receipt.stage, receipt.outcome, receipt.reason) == ("failed", "over-budget", "budget_exceeded")
+    assert requests(sub) == []
+
+
+async def test_failures_and_stops_are_typed_results(world: World) -> None:
+    """A child that failed, one that was stopped and one that was cancelled are told apart."""
+
+    @tool
+    async def cancel_me(context: ToolContext) -> str:
+        await app.aio.handle(context.run_id).cancel("enough")
+        return "cancelled"
+
+    failing = scripted("failing", ModelRequestError("no such model"))
+    endless = scripted("endless", reply("cut", finish_reason="content_filter"))
+    leaving = scripted("leaving", calls(call("cancel_me")), "never", tools=[cancel_me])
+    root = boss(failing, endless, leaving)
+    app = world.process(root)
+    result = await app.aio.run_embedded("boss", "go", run_id="r")
+    assert result.status == "completed"
+    outcomes = {receipt.tool: (receipt.outcome, receipt.reason) for receipt in (await world.receipts("r")).values()}
+    assert outcomes == {
+        "failing": ("child-failed", "model_request"),
+        "endless": ("child-stopped", "refusal"),
+        "leaving": ("cancelled", "aborted"),
+    }
+    assert [is_error for _, is_error in told(root)] == [True] * 3
+
+
+@pytest.mark.spec("CHD-001")
+async def test_a_child_may_use_no_model_that_its_parent_may_not(world: World) -> None:
+    """It fails before its first call; the parent's model is told."""
+    sub = Agent("helper", model=MockModel(["never"], model="other"))
+    root = boss(sub)
+    policy = ExecutionPolicy(allowed_models={"mock:scripted"})
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="r", policy=policy)
+    assert result.status == "completed"
+    child = await world.process(root).aio.handle(ask("helper")).envelope()
+    assert child.error is not None
+    assert (child.error["name"], child.error["code"]) == ("ExecutionPolicyError", "model_not_allowed")
+    assert requests(sub) == []
+
+
+@pytest.mark.spec("CHD-005")
+async def test_a_child_inherits_and_only_narrows(world: World) -> None:
+    """A later deadline, a wider list and a bigger budget of its own change nothing; a smaller list counts."""
+    now_ms = await world.store.now_ms()
+    wide = ExecutionPolicy(allowed_tools={"helper", "look"}, deadline_ms=now_ms + 9_000_000)
+    sub = scripted("helper", "yes", policy=wide, budget=Budget(tokens=10**9))
+    root = boss(sub)
+    narrow = ExecutionPolicy(allowed_tools={"helper", "pay"}, deadline_ms=now_ms + 600_000, required_approvals={"pay"})
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="r", policy=narrow, budget=Budget(tokens=50_000))
+    assert result.status == "completed"
+    parent, child = [await world.process(root).aio.handle(name).envelope() for name in ("r", ask("helper"))]
+    assert child.policy == ExecutionPolicy(allowed_tools={"helper"}, deadline_ms=now_ms + 600_000, required_approvals={"pay"})
+    assert child.scopes == (f"run:{child.rid.hex}", *parent.scopes)
+    heads = [await world.head(name) for name in ("r", ask("helper"))]
+    deadlines = [head.deadline_in_ms for head in heads]
+    assert deadlines[0] is not None
+    assert deadlines[1] is not None
+    assert abs(deadlines[0] - deadlines[1]) < 60_000
+    assert heads[0].queue == heads[1].queue == "in-process"
+
+
+@pytest.mark.spec("CHD-008")
+async def test_depth_is_limited_by_policy_and_by_the_tool(world: World) -> None:
+    """Beyond the policy the run fails before its child has made a model call; beyond the tool's cap its model is told."""
+    leaf = scripted("leaf", "deep")
+    mid = scripted("mid", calls(call("leaf", prompt="go")), "up", tools=[leaf])
+    root = scripted("boss", calls(call("mid", prompt="go")), "done", tools=[mid])
+    app = world.process(root)
+    result = await app.aio.run_embedded("boss", "go", run_id="p", policy=ExecutionPolicy(max_depth=1))
+    assert (result.status, requests(leaf)) == ("completed", [])
+    failed = await app.aio.handle(ask("mid", parent="p")).envelope()
+    assert failed.error is not None
+    assert (failed.error["name"], failed.error["code"]) == ("ExecutionPolicyError", "depth_exceeded")
+    shallow = scripted("mid", calls(call("leaf", prompt="go")), "up", tools=[agent_tool(leaf, max_depth=1)])
+    root = scripted("boss", calls(call("mid", prompt="go")), "done", tools=[shallow])
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="c")
+    assert (result.status, requests(leaf)) == ("completed", [])
+    [(text, is_error)] = told(shallow)
+    assert is_error
+    assert "1 levels deep" in text
+
+
+async def test_an_agent_may_delegate_to_itself_by_name(world: World) -> None:
+    """Up to the cap; the deepest one is told so."""
+    root = Agent("deep", model=MockModel([calls(call("deep", prompt="deeper")), "done"]), tools=[agent_tool("deep")])
+    result = await world.process(root).aio.run_embedded("deep", "go", run_id="r")
+    assert result.status == "completed"
+    page = await world.process().aio.list_runs()
+    assert sorted(head.run_id.count("/") for head in page.heads) == [0, 1, 2]
+
+
+def block_secrets(arguments: Mapping[str, Any], context: GuardContext) -> Block | None:
+    return Block("secret") if arguments.get("what") == "secret" else None
+
+
+def shorten(text: str, context: GuardContext) -> Rewrite:
+    return Rewrite(text[:4])
+
+
+@pytest.mark.spec("CHD-002")
+async def test_a_child_inherits_guardrails_and_approver(world: World) -> None:
+    """The parent's guardrails see the child's calls and results, and its approver decides about them."""
+    done = Effects()
+    asked: list[str] = []
+
+    @tool(needs_approval=lambda arguments: arguments["what"] == "gated")
+    async def look(what: str) -> str:
+        done(what)
+        return f"saw {what}"
+
+    def approver(request: ToolCallRequest) -> bool:
+        asked.append(f"{request.agent} {request.arguments['what']}")
+        return False
+
+    looks = calls(*(call("look", what=what) for what in ("secret", "gated", "plain")))
+    sub = scripted("helper", looks, "done", tools=[look])
+    rails = Guardrails(on_tool_call=block_secrets, on_tool_result=shorten)
+    root = boss(sub, guardrails=rails, approve_tool_call=approver)
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    assert result.status == "completed"
+    assert done.done == {"plain": 1}
+    assert asked == ["helper gated"]
+    assert [text for text, is_error in told(sub) if not is_error] == ["saw "]
+
+
+async def test_a_child_whose_parents_are_not_known_waits(memory: World) -> None:
+    """Without them nobody could ask their guardrails: a process that has the child alone leaves it to others."""
+    sub = scripted("helper", "yes")
+    root = boss(sub, guardrails=Guardrails(on_tool_call=block_secrets))
+    with pytest.raises(ProcessDied):
+        await memory.dying(root, at=4).aio.run_embedded("boss", "go", run_id="r")
+    result = await memory.process(scripted("helper", "yes")).aio.resume_embedded(ask("helper"))
+    assert result.status == "failed"
+    assert (await memory.head(ask("helper"))).revision == 0
+
+
+def gated(done: Effects, *script: Entry, name: str = "payer", **given: Any) -> Agent:
+    @tool(needs_approval=True)
+    async def pay(context: ToolContext, to: str) -> str:
+        done(f"{context.run_id} {to}")
+        return f"paid {to}"
+
+    made = script or (calls(call("pay", to="ann")), "paid")
+    return scripted(name, *made, tools=[pay], **given)
+
+
+@pytest.mark.spec("APR-017", "SUB-006", "SUB-009")
+async def test_an_approval_of_a_child_is_asked_and_given_at_its_parent(world: World) -> None:
+    """The parent's receipt is `suspended`, its sibling's outcome recorded; one resume of the parent settles both."""
+    done = Effects()
+
+    @tool
+    async def note(text: str) -> str:
+        done(text)
+        return "noted"
+
+    sub = gated(done)
+    asks = calls(call("payer", prompt="pay ann"), call("note", text="once"))
+    root = scripted("boss", asks, "done", tools=[sub, note])
+    waiting = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    assert waiting.status == "suspended"
+    [asked] = waiting.pending_approvals
+    assert (asked.agent_path, asked.run_id, asked.tool_name) == (("boss", "payer"), ask("payer"), "pay")
+    stages = {receipt.tool: receipt.stage for receipt in (await world.receipts("r")).values()}
+    assert stages == {"payer": "suspended", "note": "completed"}
+    again = await world.process(root).aio.resume_embedded("r")
+    assert (again.status, again.pending_approvals) == ("suspended", waiting.pending_approvals)
+    result = await world.process(root).aio.resume_embedded("r", approvals={asked.approval_id: True})
+    assert (result.status, told(root)[0][0]) == ("completed", "paid")
+    assert done.done == {"once": 1, f"{ask('payer')} ann": 1}
+
+
+@pytest.mark.parametrize("way", ["object", "id", "resume"])
+async def test_three_levels_deep_under_two_agents_of_one_name(world: World, way: str) -> None:
+    """Shown once at the root, each under its path; the answers reach the right child, and each call runs as it was told."""
+    done = Effects()
+    leaf = gated(done)
+    mid = scripted("mid", calls(call("payer", prompt="pay")), "up", tools=[agent_tool(leaf, max_depth=3)])
+    two = calls(call("mid", prompt="one"), call("mid", prompt="two"))
+    root = scripted("boss", two, "done", tools=[mid])
+    waiting = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    assert [asked.agent_path for asked in waiting.pending_approvals] == [("boss", "mid", "payer")] * 2
+    assert len({asked.tool_call_id for asked in waiting.pending_approvals}) == 1
+    assert len({asked.approval_id for asked in waiting.pending_approvals}) == 2
+    first, second = waiting.pending_approvals
+    app = world.process(root)
+    if way == "resume":
+        bare = await app.aio.resume_embedded("r", approvals={first.tool_call_id: True})
+        assert (bare.status, len(bare.pending_approvals), done.done) == ("suspended", 2, {})
+        half = await app.aio.resume_embedded("r", approvals={first.approval_id: True})
+        assert (half.status, len(half.pending_approvals)) == ("suspended", 2)
+        result = await app.aio.resume_embedded("r", approvals={first.approval_id: True, second.approval_id: False})
+    else:
+        handle = app.aio.handle("r")
+        assert await handle.pending() == waiting.pending_approvals
+        await handle.approve(first if way == "object" else first.approval_id)
+        half = await world.process(root).aio.resume_embedded("r")
+        assert [asked.approval_id for asked in half.pending_approvals] == [second.approval_id]
+        await handle.deny(second if way == "object" else second.approval_id)
+        result = await world.process(root).aio.resume_embedded("r")
+    assert result.status == "completed"
+    assert done.done == {f"{first.run_id} ann": 1}
+
+
+async def test_client_calls_of_children_are_answered_at_the_root(world: World) -> None:
+    """By the handle of the root, and by its resume."""
+    page = client_tool("page", "Shows a page.", {"type": "object", "properties": {}})
+    sub = scripted("helper", calls(call("page")), "shown", tools=[page])
+    for way in ("handle", "resume"):
+        root = boss(sub)
+        waiting = await world.process(root).aio.run_embedded("boss", "go", run_id=way)
+        [asked] = waiting.pending_client_calls
+        assert asked.agent_path == ("boss", "helper")
+        app = world.process(root)
+        if way == "handle":
+            await app.aio.handle(way).answer(asked, {"seen": True})
+            result = await app.aio.resume_embedded(way)
+        else:
+            result = await app.aio.resume_embedded(way, client_tool_results={"call_1_1": {"seen": True}})
+        assert result.status == "completed"
+
+
+@pytest.mark.spec("ENV-011")
+async def test_a_record_of_a_child_that_cannot_be_read_is_refused_before_any_write(world: World) -> None:
+    """A nested loop checkpoint of version 2: the resume of its parent changes nothing."""
+    root = boss(gated(Effects()))
+    waiting = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    [asked] = waiting.pending_approvals
+    await rewrite_checkpoint(world, asked.run_id)
+    before = [await world.loaded(name) for name in ("r", asked.run_id)]
+    result = await world.process(root).aio.resume_embedded("r", approvals={asked.approval_id: True})
+    assert result.error is not None
+    assert (result.error["name"], result.error["code"]) == ("CheckpointVersionError", "checkpoint_version_unsupported")
+    after = [await world.loaded(name) for name in ("r", asked.run_id)]
+    assert [loaded.items for loaded in before] == [loaded.items for loaded in after]
+    assert [loaded.head.revision for loaded in before] == [loaded.head.revision for loaded in after]
+    await rewrite_checkpoint(world, "r")
+    result = await world.process(root).aio.resume_embedded("r")
+    assert result.error is not None
+    assert result.error["code"] == "checkpoint_version_unsupported"
+
+
+async def rewrite_checkpoint(world: World, run_id: str) -> None:
+    """Its loop checkpoint says version 2; nothing else changes."""
+    head = await world.head(run_id)
+    body: Any = decode(head.body)
+    body["checkpoint"]["version"] = 2
+    change = change_from(head, status=head.status, model_step=head.model_step, due_in_ms=None, body=encode(body))
+    assert isinstance(await world.store.commit(change), Applied)
+
+
+@pytest.mark.spec("ENV-004", "RCP-002")
+async def test_the_record_has_version_2_while_a_child_is_waited_for(world: World) -> None:
+    """And the stage of its receipt is `suspended`; the turn that was answered has version 1 again."""
+    root = boss(gated(Effects()), turns=1)
+    waiting = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    assert (await world.head("r")).version == 2
+    assert {receipt.stage for receipt in (await world.receipts("r")).values()} == {"suspended"}
+    [asked] = waiting.pending_approvals
+    await world.process(root).aio.resume_embedded("r", approvals={asked.approval_id: True})
+    assert (await world.head("r")).version == 1
+
+
+async def test_cancelling_the_root_cancels_the_tree(world: World) -> None:
+    """Every run below ends as cancelled, whatever it waited for; no revision of theirs was moved by others."""
+    done = Effects()
+    mid = scripted("mid", calls(call("payer", prompt="pay")), "up", tools=[gated(done)])
+    root = boss(mid, gated(done, name="second"))
+    await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    app = world.process(root)
+    await app.aio.handle("r").cancel("no more")
+    result = await app.aio.resume_embedded("r")
+    assert (result.status, result.reason) == ("stopped", "aborted")
+    page = await app.aio.list_runs()
+    assert {head.run_id.rpartition("/")[2]: (head.status, head.due_in_ms) for head in page.heads} == {
+        "r": ("stopped", None),
+        "mid:1:call_1_1": ("stopped", None),
+        "payer:1:call_1_1": ("stopped", None),
+        "second:1:call_1_2": ("stopped", None),
+    }
+    assert done.done == {}
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("at", range(1, 16))
+async def test_a_tree_survives_a_death_at_every_commit(memory: World, at: int, applied: bool) -> None:
+    """Whoever dies where: each child is there once, each effect happened once, and the parent has all results."""
+    done = Effects()
+
+    @tool(replay="idempotent")
+    async def look(context: ToolContext, what: str) -> str:
+        done(context.idempotency_key)
+        return f"saw {what}"
+
+    sub = scripted("helper", calls(call("look", what="it")), "seen", tools=[look])
+    root = scripted(
+        "boss", calls(call("helper", prompt="a"), call("look", what="x"), call("helper", prompt="b")), "done", tools=[sub, look]
+    )
+    try:
+        result = await memory.dying(root, at=at, applied=applied).aio.run_embedded("boss", "go", run_id="r")
+    except ProcessDied:
+        result = await memory.process(root).aio.resume_embedded("r")
+    assert result.status == "completed", result
+    page = await memory.process(root).aio.list_runs()
+    assert sorted(head.run_id for head in page.heads) == ["r", ask("helper"), ask("helper", "call_1_3")]
+    assert {head.status for head in page.heads} == {"completed"}
+    assert len(done.done) == 3
+    assert [text for text, _ in told(root)] == ["seen", "saw x", "seen"]
+
+
+@pytest.mark.spec("SUB-004")
+@pytest.mark.parametrize("stream", ["all", "none"])
+async def test_a_reader_of_the_root_sees_what_happens_below(memory: World, stream: Any) -> None:
+    """Once, under the path of the agents; with `none` the result alone."""
+    leaf = scripted("leaf", "deep words")
+    mid = scripted("mid", calls(call("leaf", prompt="go")), "up", tools=[leaf])
+    root = scripted("boss", calls(call("mid", prompt="go")), "done", tools=[agent_tool(mid, stream=stream)])
+    streamed = memory.process(root).aio.stream_embedded("boss", "go", run_id="r")
+    seen = [event async for event in streamed.events]
+    below = [event.part for event in seen if isinstance(event, PartEvent) and isinstance(event.part, SubAgentPart)]
+    texts: dict[tuple[str, ...], str] = {}
+    for part in below:
+        if isinstance(part.event, PartEvent) and isinstance(part.event.part, TextDelta):
+            texts[part.agent_path] = texts.get(part.agent_path, "") + part.event.part.text
+    assert texts == ({("boss", "mid", "leaf"): "deep words", ("boss", "mid"): "up"} if stream == "all" else {})
+    assert [event.tool_name for event in seen if event.type == "tool-output"] == ["mid"]
+    assert (await streamed.result).status == "completed"
+
+
+async def test_an_application_has_the_agents_that_its_agents_delegate_to() -> None:
+    """Each once; two of one name are refused, and so is what cannot be meant of a tool."""
+    sub = scripted("helper", "yes")
+    one, two = scripted("one", "x", tools=[sub]), scripted("two", "x", tools=[sub.as_tool(name="ask")])
+    assert list(Deuz([one, two]).agents) == ["one", "two", "helper"]
+    assert list(Deuz([one, sub]).agents) == ["one", "helper"]
+    with pytest.raises(ConfigurationError, match="another one of that"):
+        Deuz([one, scripted("three", "x", tools=[scripted("helper", "no")])])
+    for options in ({"max_depth": 0}, {"stream": "some"}, {"name": "a b"}, {"budget": Budget()}):
+        with pytest.raises(ConfigurationError):
+            sub.as_tool(**options)
+
+
+async def test_children_run_side_by_side(memory: World) -> None:
+    """Three that wait for each other all come to their ends."""
+    together = asyncio.Barrier(3)
+
+    @tool
+    async def meet() -> str:
+        await together.wait()
+        return "met"
+
+    sub = scripted("helper", calls(call("meet")), "done", tools=[meet])
+    root = scripted("boss", calls(*(call("helper", prompt=str(n)) for n in range(3))), "done", tools=[sub])
+    assert (await memory.process(root).aio.run_embedded("boss", "go", run_id="r")).status == "completed"

@@ -1,0 +1,48 @@
+"""Agents that delegate, however their runs are executed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.drivers.driver import Driver
+
+
+@pytest.mark.spec("SUB-010", "PTH-020", "PTH-014")
+def test_children_and_tools_of_one_turn(driver: Driver) -> None:
+    """Two children that work and one that fails: the parent goes on once all have ended, and has their results."""
+    handle = driver.start("delegating")
+    result = driver.result(handle)
+    assert (result.status, result.output) == ("completed", "done")
+    told = [(part.text, part.outcome) for message in result.messages for part in message.tool_results]
+    assert told[:3] == [("noted", None), ("saw b", None), ("noted", None)]
+    assert told[3][1] == "child-failed"
+    assert driver.effects(handle) == ["look b"]
+    below = [f"{handle.run_id}/worker-below:1:call_1_{place}" for place in (1, 3)]
+    assert [driver.lines(name) for name in below] == [["note x"], ["note x"]]
+
+
+@pytest.mark.spec("APR-017")
+def test_an_approval_three_levels_deep(driver: Driver) -> None:
+    """Shown once at the root for each of two agents of one name; each answer reaches its own."""
+    handle = driver.start("asking-below")
+    waiting = driver.until(handle, "suspended")
+    assert [asked.agent_path for asked in waiting.pending_approvals] == [("asking-below", "between", "payer-below")] * 2
+    first, second = handle.pending()
+    handle.approve(first.approval_id)
+    handle.deny(second, "not twice")
+    result = driver.until(handle, "completed")
+    assert result.output == "done"
+    assert driver.lines(first.run_id) == ["pay ann 1"]
+    assert driver.lines(second.run_id) == []
+
+
+@pytest.mark.spec("CHD-009")
+def test_a_cancel_of_the_root_reaches_a_child_elsewhere(driver: Driver) -> None:
+    """Each run below stops at its next check, whatever worker has it."""
+    handle = driver.start("asking-below")
+    waiting = driver.until(handle, "suspended")
+    assert handle.cancel("enough")
+    assert driver.until(handle, "stopped").reason == "aborted"
+    for asked in waiting.pending_approvals:
+        child = driver.app.handle(asked.run_id)
+        driver.wait_for(lambda child=child: child.status() == "stopped", "the child has ended")
