@@ -112,6 +112,8 @@ def parent_answer(envelope: AgentRunEnvelope) -> ParentAnswer | None:
     record |= {"settled_cost_micros": envelope.settled_cost_micros}
     if envelope.unknown_tokens:
         record |= {"unknown_tokens": envelope.unknown_tokens, "unknown_cost_micros": envelope.unknown_cost_micros}
+    if envelope.unsettled_tokens:
+        record["unsettled_tokens"] = envelope.unsettled_tokens
     for name in ("reason", "error", "stop_details"):
         value = getattr(envelope, name)
         if value is not None:
@@ -133,13 +135,14 @@ def child_ended(call: ToolUsePart, answer: str, max_result_bytes: int) -> ChildE
     """The end of a call by the answer of its run. Raises `CodecError` for an answer that is none of ours."""
     said = _record(answer)
     usage = Usage.from_record(cast("Mapping[str, object]", said.get("usage", {})))
-    unknown_tokens = said.get("unknown_tokens", 0)
+    unknown_tokens, unsettled_tokens = said.get("unknown_tokens", 0), said.get("unsettled_tokens", 0)
     return ChildEnded(
         _outcome(call, said, len(answer), max_result_bytes),
         usage,
         _cost(said.get("settled_cost_micros", usage.cost_micros)),
         unknown_tokens if isinstance(unknown_tokens, int) else 0,
         _cost(said.get("unknown_cost_micros", 0)),
+        unsettled_tokens if isinstance(unsettled_tokens, int) else 0,
     )
 
 

@@ -282,6 +282,7 @@ class ChildEnded:
     settled_cost_micros: int | None = 0
     unknown_tokens: int = 0
     unknown_cost_micros: int | None = 0
+    unsettled_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ reasons of guardrails; never prompts, arguments, results.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from deuz_workers.core.accounting import added
 from deuz_workers.core.budget_warning import stood
+from deuz_workers.core.call_ids import identify_calls
 from deuz_workers.core.candidate import ask_for_repair
 from deuz_workers.core.change import ScopeUse, Stage
 from deuz_workers.core.draft import Draft
@@ -369,6 +369,7 @@ def _fold_child(draft: Draft, event: ChildEnded) -> None:
         settled_cost_micros=added(draft.value("settled_cost_micros"), event.settled_cost_micros),
         unknown_tokens=draft.value("unknown_tokens") + event.unknown_tokens,
         unknown_cost_micros=added(draft.value("unknown_cost_micros"), event.unknown_cost_micros),
+        unsettled_tokens=draft.value("unsettled_tokens") + event.unsettled_tokens,
     )
     _fold_call(draft, event.outcome)
 
@@ -485,34 +486,3 @@ def _finish(draft: Draft, event: Finished) -> None:
     draft.due_in_ms = 0 if draft.has_children else None  # the cancel of what it delegated is work after the end
     error = None if event.error is None else event.error.get("code") or event.error.get("name")
     draft.journal(f"run.{event.status}", reason=event.reason, error=error)
-
-
-MAX_CALL_ID_CHARS = 128
-"""Of an id that is kept: it stands in rows, journals, approvals and command lines. Those in use have up to 64; the index of
-receipts takes 2,700 bytes."""
-
-
-def identify_calls(message: Message, step: int) -> Message:
-    """The message with a call id on every call that no other call of the turn has (RCP-001).
-
-    The provider's id where it is there, plain and unique, else `s<step>c<place>`. The provider's is kept beside it, to be
-    echoed, unless it has characters that may not survive the way back: then both the call and its result carry ours.
-    """
-    given = Counter(part.call_id for part in message.parts if isinstance(part, ToolUsePart))
-    parts = list(message.parts)
-    ordinal = 0
-    for place, part in enumerate(parts):
-        if not isinstance(part, ToolUsePart):
-            continue
-        ordinal += 1
-        if not _is_plain_id(part.call_id) or given[part.call_id] > 1:
-            own = f"s{step}c{ordinal}"
-            while own in given:
-                own += "_"
-            echoed = part.call_id if part.call_id.isprintable() else ""
-            parts[place] = replace(part, call_id=own, provider_call_id=echoed or None)
-    return replace(message, parts=tuple(parts))
-
-
-def _is_plain_id(call_id: str) -> bool:
-    return 0 < len(call_id) <= MAX_CALL_ID_CHARS and call_id.isascii() and call_id.isprintable()

@@ -79,7 +79,7 @@ async def execute(
     if calls.left_some and leg.stop.is_draining:
         await leg.commit()
         return "drained"
-    return None if calls.left_some else await hand_over(leg, leg.definition, gated.delegated)
+    return None if calls.left_some else await hand_over(leg, agent, gated.delegated)
 
 
 async def hand_over(leg: Leg, agent: AgentDefinition, delegated: tuple[PlannedCall, ...]) -> LoopEnd | None:

@@ -56,8 +56,8 @@ commit_plain, commit_reserve, commit
     ``child_budget_key child_budget_tokens? child_budget_micros?``
     -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget``), ``revision?`` (new, or stored),
     ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
-    refused_reason?``, ``woken`` (bells), ``readied_swarm?``, ``swarm_open?``, ``charged?`` (of scopes with a threshold, lists of key, used tokens
-    and micros, limits of both, percent). Columns that the smaller ones cannot fill may be absent.
+    refused_reason?``, ``woken`` (bells), ``readied_swarm?``, ``swarm_open?``, ``charged?`` (of scopes with a threshold,
+    lists of key, used tokens and micros, limits of both, percent). Columns that the smaller ones cannot fill may be absent.
     The numbered rules of all three stand at the top of `sql/postgres/commit.sql`.
 record_unclean_end
     ``rid expected back_off_ms evidence`` -> ``attempts``; no row when the revision moved.

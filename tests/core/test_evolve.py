@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from deuz_workers.core.call_ids import identify_calls
 from deuz_workers.core.change import ItemRow, Settle
 from deuz_workers.core.codec import decode
 from deuz_workers.core.events import (
@@ -22,7 +23,7 @@ from deuz_workers.core.events import (
     TurnAnswered,
     Waited,
 )
-from deuz_workers.core.evolve import evolve, identify_calls
+from deuz_workers.core.evolve import evolve
 from deuz_workers.core.messages import ImagePart, Message, ReasoningPart, TextPart, ToolUsePart, user
 from deuz_workers.core.run import to_change
 from deuz_workers.core.states import ImpossibleTransition

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from deuz_workers.core.call_ids import identify_calls
 from deuz_workers.core.codec import encode
-from deuz_workers.core.evolve import identify_calls
 from deuz_workers.core.messages import Message, ToolResultPart, message_to_record, user
 from deuz_workers.ports.model import ModelReply, ModelRequest
 from deuz_workers.providers.chat.model import ChatCompletionsModel
