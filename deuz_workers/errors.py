@@ -13,7 +13,8 @@
     │   └── ServerUnavailableError    an embedded server could not be found or started
     ├── StoreError
     │   ├── StoreUnavailableError     (retry later) nobody knows more than the message says
-    │   │   └── StoreRefusedError     (never) account, database name or path are wrong
+    │   │   ├── StoreRefusedError     (never) account, database name or path are wrong
+    │   │   └── StoreContendedError   others had the rows for all of the time; nothing was written
     │   ├── MigrationMissingError
     │   ├── SchemaTooNewError
     │   ├── CheckpointVersionError    code ``checkpoint_version_unsupported``
@@ -29,6 +30,7 @@
     ├── ModelError                    see its subclasses; carries ``retry_after_ms`` and ``billed``
     │   ├── ModelUnavailableError     (retry later) connection refused or cut, 5xx, overloaded
     │   │   ├── ModelBreakerOpenError    the call was not sent: too many before it failed
+    │   │   ├── LedgerContendedError     the call was not sent: its reservation could not be saved
     │   │   └── ModelStreamBrokenError   the reply broke off; also a ModelResponseError
     │   ├── ModelTimeoutError         (retry later)
     │   ├── ModelRateLimitedError     (retry later)
@@ -156,6 +158,12 @@ class StoreUnavailableError(StoreError):
 
     code = "store_unavailable"
     retry = "later"
+
+
+class StoreContendedError(StoreUnavailableError):
+    """The database gave up on the operation each time, by deadlocks or serialization failures; nothing was written."""
+
+    code = "store_contended"
 
 
 class StoreRefusedError(StoreUnavailableError):
@@ -352,6 +360,13 @@ class ModelBreakerOpenError(ModelUnavailableError):
     """The call was not sent, since too many before it failed."""
 
     code = "breaker_open"
+    billed = "no"
+
+
+class LedgerContendedError(ModelUnavailableError):
+    """The call was not sent, since its reservation could not be saved: others had the rows of its budget."""
+
+    code = "ledger_contended"
     billed = "no"
 
 

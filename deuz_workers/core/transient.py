@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from deuz_workers.errors import (
+    LedgerContendedError,
     ModelBreakerOpenError,
     ModelError,
     ModelRateLimitedError,
@@ -13,7 +14,16 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 
-TransientKind = Literal["no-connection", "timeout", "server-error", "rate-limit", "overload", "breaker-open", "broken-stream"]
+TransientKind = Literal[
+    "no-connection",
+    "timeout",
+    "server-error",
+    "rate-limit",
+    "overload",
+    "breaker-open",
+    "broken-stream",
+    "ledger-contention",
+]
 OVERLOADED = 529
 """What some providers answer instead of 503."""
 
@@ -27,6 +37,8 @@ def transient_kind(error: ModelError) -> TransientKind | None:
             return "timeout"
         case ModelBreakerOpenError():
             return "breaker-open"
+        case LedgerContendedError():
+            return "ledger-contention"
         case ModelStreamBrokenError():
             return "broken-stream"
         case ModelUnavailableError():

@@ -15,7 +15,7 @@ from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.receipts import MISSING
 from deuz_workers.core.run import Run, saved, to_change
 from deuz_workers.engine.weight import HEAVY_SIZE, is_heavy, message_size
-from deuz_workers.errors import StoreUnavailableError
+from deuz_workers.errors import StoreContendedError, StoreUnavailableError
 from deuz_workers.ports.runtime import Clock, Ids
 from deuz_workers.ports.store import RunStore
 
@@ -45,6 +45,10 @@ class BudgetRefused(Exception):
     def __init__(self, refusal: BudgetExceeded) -> None:
         super().__init__(refusal.scope)
         self.refusal = refusal
+
+
+class ReservationContended(Exception):
+    """The reservation got no turn in the ledger for all of the store's patience; nothing was written, nothing was folded."""
 
 
 class Committer:
@@ -89,7 +93,7 @@ class Committer:
     async def save(self, run: Run) -> None:
         """`run`, made by folding events into the one that is held, takes its place; return when it is saved.
 
-        Raises `StepOver`; `CancelFirst` or `BudgetRefused`, after which the run is what it was before the call;
+        Raises `StepOver`; `CancelFirst`, `BudgetRefused` or `ReservationContended`, after which the run is what it was before;
         `StoreUnavailableError` when the store stayed away for all of the patience. After a `StepOver` or an unreachable store
         every further commit raises the same.
         """
@@ -119,12 +123,14 @@ class Committer:
                     self._on_applied(snapshot, outcome.revision)
                 case RevisionConflict(revision):
                     raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True, stored=revision)
-                case CancelPending() | BudgetExceeded():
+                case CancelPending() | BudgetExceeded() | ReservationContended():
                     # Only a step that does one thing at a time leaves, starts or reserves, so nothing else was folded in.
                     self.run = before
                     self._saved = self._folded
+                    if isinstance(outcome, ReservationContended):
+                        raise outcome
                     raise CancelFirst if isinstance(outcome, CancelPending) else BudgetRefused(outcome)
-        except (CancelFirst, BudgetRefused):
+        except (CancelFirst, BudgetRefused, ReservationContended):
             raise
         except BaseException as error:
             self._broken = error if isinstance(error, Exception) else StepOver("the commit was interrupted")
@@ -139,20 +145,23 @@ class Committer:
         commit_id = self._ids.commit_id()
         return await asyncio.to_thread(to_change, run, commit_id) if heavy else to_change(run, commit_id)
 
-    async def _offer(self, change: Change) -> Outcome:
+    async def _offer(self, change: Change) -> Outcome | ReservationContended:
         """Send the change until its outcome is known.
 
         An executor that cannot reach its lease still offers outcomes of effects it had begun; one that was told its lease is
-        gone writes nothing (decision 5).
+        gone writes nothing (decision 5). A reservation that meets contention alone is not waited for: others may use the time.
         """
         until_ms = self._clock.monotonic_ms() + self._patience_ms
-        pause_ms = 100
+        pause_ms, is_known = 100, True
         while True:
             if not self._may_write():
                 raise StepOver("the lease is gone")
             try:
                 return await self._store.commit(change)
             except StoreUnavailableError as error:
+                is_known = is_known and isinstance(error, StoreContendedError)
+                if is_known and change.reserve is not None:
+                    return ReservationContended()
                 if self._clock.monotonic_ms() >= until_ms:
                     raise
                 log.warning("commit_waiting run=%s revision=%s error=%s", change.rid, change.expected, error.code)

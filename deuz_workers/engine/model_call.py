@@ -25,7 +25,6 @@ from deuz_workers.engine.asking import (
     binding_event,
     call_to_open,
     failed_call,
-    kept_back,
     limit_of_call_ms,
     limits_of,
     priced,
@@ -38,7 +37,7 @@ from deuz_workers.engine.reply_check import asked_wait_ms, check_reply, failure_
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.telling import Telling
 from deuz_workers.engine.weight import HEAVY_SIZE, message_size
-from deuz_workers.errors import ModelContextOverflowError, ModelError
+from deuz_workers.errors import ModelBreakerOpenError, ModelContextOverflowError, ModelError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
 from deuz_workers.ports.live import Silence
@@ -68,6 +67,15 @@ class ModelCall:
         return self.plan.model or self.agent.model
 
     @property
+    def _rejects(self) -> Collection[str]:
+        return getattr(self.model, "rejects", ())
+
+    @property
+    def _max_output_tokens(self) -> int | None:
+        """None also for a model that does not take it; then nothing but its own limit bounds the answer."""
+        return None if "max_output_tokens" in self._rejects else self.agent.max_output_tokens
+
+    @property
     def request_id(self) -> str:
         """Stable for this admitted attempt, in whichever process it is made."""
         return f"{self.run.envelope.rid.hex}:{self.effect.step}:{self.effect.attempt}"
@@ -79,7 +87,7 @@ class ModelCall:
     def opening(self) -> tuple[Event, ...]:
         """Events that have to be saved before the request leaves."""
         size_bytes = self.run.history.size_bytes + self.bindings.fixed_bytes(self.agent)
-        most = usage_bound(size_bytes, self.agent.max_output_tokens, writes_cache=getattr(self.model, "writes_cache", False))
+        most = usage_bound(size_bytes, self._max_output_tokens, writes_cache=getattr(self.model, "writes_cache", False))
         tokens = most.input_tokens
         call = call_to_open(self.gear, self.agent, self.model, self.request_id, self.effect.attempt, most, input_tokens=tokens)
         return (*binding_event(self.agent, self.run, self.bindings), *self._repair(), ModelCallStarted(call))
@@ -106,15 +114,14 @@ class ModelCall:
         messages = (system(self.agent.instructions), *history) if self.agent.instructions else history
         tools, tool_choice, output_format = self._offer()
         model, agent = self.model, self.agent
-        rejects: Collection[str] = getattr(model, "rejects", ())
         request = ModelRequest(
             self.request_id,
             messages,
             tools,
             tool_choice,
             output_format=output_format,
-            max_output_tokens=None if "max_output_tokens" in rejects else agent.max_output_tokens,
-            temperature=None if "temperature" in rejects else agent.temperature,
+            max_output_tokens=self._max_output_tokens,
+            temperature=None if "temperature" in self._rejects else agent.temperature,
             timeout_ms=limit_ms,
             extra=agent.model_extra if model is self._own else {},
             attempt=self.effect.attempt,
@@ -184,10 +191,10 @@ class ModelCall:
         repeated = repeated_call(*call) if repeats_first(kind, asked_wait_ms(error)) else None
         return repeated or self._failed_over(error, kind, following_model)
 
-    def kept_back(self, wait_ms: int) -> tuple[Event, ...]:
-        """The breaker of the model is open: nothing is sent and nothing was reserved."""
-        error, to = kept_back(self.model, wait_ms), following(self.agent, self._own, self.run, self.model)
-        if to is not None:
+    def not_sent(self, error: ModelError) -> tuple[Event, ...]:
+        """Nothing was reserved. Behind an open breaker the next candidate is called, without a repeat."""
+        to = following(self.agent, self._own, self.run, self.model)
+        if to is not None and isinstance(error, ModelBreakerOpenError):
             return (self._failed_over(error, "breaker-open", to),)
         failed = failed_call(self.gear, self.run, self.limits, self.request_id, error)
         return (*binding_event(self.agent, self.run, self.bindings), failed)

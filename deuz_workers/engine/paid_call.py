@@ -15,14 +15,17 @@ from deuz_workers.core.events import (
     SummaryStarted,
 )
 from deuz_workers.core.limits import Limits
-from deuz_workers.engine.asking import budget_ending
+from deuz_workers.core.rate import RateName
+from deuz_workers.engine.asking import budget_ending, kept_back
 from deuz_workers.engine.budget_watch import watch_budgets
-from deuz_workers.engine.committer import BudgetRefused, StepOver
+from deuz_workers.engine.committer import BudgetRefused, ReservationContended, StepOver
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.restraint import draw_for_model, settle_rates
 from deuz_workers.engine.stop import Stop
-from deuz_workers.errors import ExecutionPolicyError, as_record
+from deuz_workers.errors import ExecutionPolicyError, LedgerContendedError, ModelError, as_record
 from deuz_workers.ports.model import Model
+
+NO_RATES: tuple[RateName, ...] = ()
 
 
 class PaidCall(Protocol):
@@ -35,8 +38,8 @@ class PaidCall(Protocol):
         """Events that have to be saved before the request leaves."""
         ...
 
-    def kept_back(self, wait_ms: int) -> tuple[Event, ...]:
-        """What happens instead where its model's breaker is open for `wait_ms` more."""
+    def not_sent(self, error: ModelError) -> tuple[Event, ...]:
+        """What happens instead where the call is kept back by this error."""
         ...
 
     async def send(self, stop: Stop, revision: int, deadline_in_ms: int | None) -> Event | None:
@@ -52,10 +55,11 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
 
     Before that the model's breaker is asked: what it keeps back reserves nothing (FOV-010).
     """
+    rates, tokens = NO_RATES, 0
     try:
         leg.run.envelope.policy.check_model(call.model.name)
         if wait_ms := await leg.gear.breakers.wait_ms(call.model.name):
-            leg.carry(*call.kept_back(wait_ms))
+            leg.carry(*call.not_sent(kept_back(call.model, wait_ms)))
             return None
         opening = call.opening()
         tokens = sum(event.call.tokens for event in opening if isinstance(event, ModelCallStarted | SummaryStarted))
@@ -67,6 +71,12 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
     except BudgetRefused as refused:
         await leg.commit(budget_ending(refused.refusal))
         return "ended"
+    except ReservationContended:
+        text = f"the budget of run {leg.head.run_id!r} was in use all the time; the call was not sent"
+        failed = call.not_sent(LedgerContendedError(text))
+        await settle_rates(leg, rates, tokens, failed[-1])
+        leg.carry(*failed)
+        return None
     await watch_budgets(leg)
     leg.hold_for(call.limits.model_timeout_ms, label)
     event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)

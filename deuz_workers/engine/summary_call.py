@@ -19,7 +19,6 @@ from deuz_workers.engine.asking import (
     binding_event,
     call_to_open,
     failed_call,
-    kept_back,
     limit_of_call_ms,
     limits_of,
     priced,
@@ -99,9 +98,9 @@ class SummaryCall:
         usage = priced(self.gear, self.run, reply.model, reply.usage)
         return HistorySummarized(compaction, usage, before_tokens, after_tokens)
 
-    def kept_back(self, wait_ms: int) -> tuple[Event, ...]:
-        """The breaker of the model is open: nothing is sent and nothing was reserved."""
-        return (*binding_event(self.agent, self.run, self.bindings), self._failed(kept_back(self.model, wait_ms)))
+    def not_sent(self, error: ModelError) -> tuple[Event, ...]:
+        """Nothing was reserved."""
+        return (*binding_event(self.agent, self.run, self.bindings), self._failed(error))
 
     def _failed(self, error: ModelError) -> ModelCallFailed:
         """The step fails as if its own call had (CMP-004)."""

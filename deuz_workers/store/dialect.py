@@ -257,6 +257,10 @@ class Contended(Exception):
     """The database gave up on the operation (deadlock, serialization, busy); nothing was written, send it again."""
 
 
+class Outrun(Contended):
+    """By a deadlock or a serialization failure: others were there first."""
+
+
 class Clash(Exception):
     """A unique key is taken; nothing was written."""
 

@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from deuz_workers.errors import ConfigurationError, MigrationMissingError, StoreError, StoreUnavailableError
-from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Row
+from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Outrun, Row
 from deuz_workers.store.migrations import Migration, check_known
 from deuz_workers.store.postgres_errors import place_of, unreachable
 from deuz_workers.store.postgres_statements import Statement, postgres_statements
@@ -36,7 +36,8 @@ MIGRATION_LOCK = 0x6465757A
 """Key of the advisory lock of a migrating transaction ("deuz")."""
 
 _MISSING = frozenset({"42P01", "42703", "3F000"})
-_CONTENDED = frozenset({"40001", "40P01", "55P03", "57014"})
+_CONTENDED = frozenset({"55P03", "57014"})
+_OUTRUN = frozenset({"40001", "40P01"})
 _AWAY = frozenset({"57P03", "25006", "53300"})
 
 _Loop = asyncio.AbstractEventLoop
@@ -228,6 +229,8 @@ def _translate(operation: str, error: psycopg.Error) -> NoReturn:
         raise StoreUnavailableError(f"the database refused '{operation}' for now, SQLSTATE {state}", sqlstate=state) from None
     if state.startswith("08") or state in ("57P01", "57P02"):
         raise AnswerLost(f"the session ended during '{operation}', SQLSTATE {state}") from None
+    if state in _OUTRUN:
+        raise Outrun(f"'{operation}', SQLSTATE {state}") from None
     if state in _CONTENDED:
         raise Contended(f"'{operation}', SQLSTATE {state}") from None
     if state == "23505":

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome, RunStatus
 from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
-from deuz_workers.errors import RunExistsError, StoreError, StoreRefusedError, StoreUnavailableError
+from deuz_workers.errors import RunExistsError, StoreContendedError, StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.store import (
     NOTHING_KNOWN,
     Answered,
@@ -34,7 +34,7 @@ from deuz_workers.ports.tree import TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 from deuz_workers.store.admission import Admission
 from deuz_workers.store.cursor import read_cursor, write_cursor
-from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Row
+from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Dialect, Outrun, Row
 from deuz_workers.store.migrations import check_version
 from deuz_workers.store.parameters import (
     NOTE_OF_A_CHILD,
@@ -423,13 +423,18 @@ class SqlStore(SqlBudgets, SqlControls, SqlGateway, RunStore):
             except (AnswerLost, Contended) as error:
                 raise StoreUnavailableError(f"the caller's transaction failed at '{operation}'; roll it back") from error
         pause_ms, give_up = _FIRST_PAUSE_MS, time.monotonic() + self.patience_ms / 1_000
+        is_outrun = True
         while True:
             try:
                 return await self.dialect.fetch(operation, params)
             except StoreRefusedError:
                 raise
             except (AnswerLost, Contended, StoreUnavailableError) as error:
+                is_outrun = is_outrun and isinstance(error, Outrun)
                 if time.monotonic() >= give_up:
+                    if is_outrun:
+                        text = f"others had the rows of '{operation}' for {self.patience_ms} ms ({error}); nothing was written"
+                        raise StoreContendedError(text, operation=operation) from error
                     reason = f" ({error})" if isinstance(error, StoreUnavailableError) else ""
                     raise StoreUnavailableError(
                         f"the database did not answer '{operation}' within {self.patience_ms} ms{reason}"

@@ -38,6 +38,7 @@ from deuz_workers.app.stream_events import Discard, PartEvent, PhaseEvent, Warni
 from deuz_workers.breakers import MemoryBreakers
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.names import run_scope_key
+from deuz_workers.core.rate import Draw, RateName
 from deuz_workers.core.summary_request import INSTRUCTIONS
 from deuz_workers.engine.in_process import LocalDoorbell
 from deuz_workers.errors import ModelError
@@ -662,3 +663,12 @@ async def test_each_task_of_a_swarm_remembers_for_itself(memory: World) -> None:
     swarm = Swarm("s", [Task("one", agent="x", prompt="go"), Task("two", agent="x", prompt="go", depends_on=["one"])])
     result = await memory.process(agent(first, fallback)).aio.run_swarm_embedded(swarm, run_id="s")
     assert (result.status, result.outputs, asked(first, fallback)) == ("completed", {"two": "done"}, [2, 2])
+
+
+async def test_a_provider_that_asked_to_wait_is_heeded_although_its_call_moved_on(memory: World) -> None:
+    """The run is done, and the rate of the model that failed stays shut for as long as it asked."""
+    first = down("a", ModelRateLimitedError("too many", retry_after_ms=60_000))
+    app = memory.process(agent(first, model("b", "done")))
+    await app.aio.operator.limit_rate("model", "mock:a", calls_per_minute=6_000)
+    assert (await app.aio.run_embedded("x", "go", run_id="r")).output == "done"
+    assert 50_000 < await memory.store.take_rate([Draw(RateName("model", "mock:a"))]) <= 60_000
