@@ -125,6 +125,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "concurrency": await _concurrency(deuz, head),
         "braked": [] if head.status in FINAL else [asdict(brake) for brake in await _brakes(deuz, head)],
         "usage": envelope.usage.to_record(),
+        "usage_by_model": {model: used.to_record() for model, used in envelope.usage_by_model.items()},
         "reason": envelope.reason,
         "stop_details": None if envelope.stop_details is None else dict(envelope.stop_details),
         "error": None if envelope.error is None else dict(envelope.error),
@@ -221,6 +222,13 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
     if model := record["answered_by"]:
         lines.append(("answered by", escape(str(model))))
     lines += _failed_over(record["models"])
+    lines += [
+        (
+            "of that" if not place else "",
+            escape(f"{model}: {counted(used['input_tokens'] + used['output_tokens'], 'token')}, {cost(used['cost_micros'])}"),
+        )
+        for place, (model, used) in enumerate(sorted(record["usage_by_model"].items()))
+    ]
     if key := record["concurrency"]:
         has = {"held": "has a slot", "waiting": "waits for a slot"}.get(key["slot"], "holds no slot")
         counts = f", {key['used']} of {key['slots']} in use, {key['waiting']} waiting" if "slots" in key else ""

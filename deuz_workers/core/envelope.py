@@ -32,6 +32,7 @@ CHECKPOINT_VERSION = 1
 NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 NO_WARNED: frozenset[tuple[str, str]] = frozenset()
 NO_RECEIPTS: Mapping[tuple[int, str], Receipt] = MappingProxyType({})
+NO_USAGES: Mapping[str, Usage] = MappingProxyType({})
 NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
@@ -141,6 +142,8 @@ class AgentRunEnvelope:
     checkpoint: LoopCheckpoint = field(default_factory=LoopCheckpoint)
     limits: Limits = field(default_factory=Limits)
     usage: Usage = field(default_factory=Usage)
+    usage_by_model: Mapping[str, Usage] = field(default_factory=lambda: NO_USAGES)
+    """Of replies whose usage was reported, by the name of the model that was asked."""
     unknown_tokens: int = 0
     """Estimates of calls whose outcome nobody knows."""
     unknown_cost_micros: int | None = 0
@@ -235,6 +238,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["settled_cost_micros"] = envelope.settled_cost_micros
     if envelope.calibration != FIRST_CALIBRATION:
         record["calibration"] = envelope.calibration
+    if envelope.usage_by_model:
+        record["usage_by_model"] = {model: usage.to_record() for model, usage in envelope.usage_by_model.items()}
     if envelope.scopes:
         record["scopes"] = list(envelope.scopes)
     if envelope.shared:
@@ -331,6 +336,10 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             unknown_cost_micros=_cost(record.get("unknown_cost_micros", None if unknown_tokens else 0)),
             settled_cost_micros=_cost(record.get("settled_cost_micros", usage.cost_micros)),
             calibration=_int(record.get("calibration", FIRST_CALIBRATION)),
+            usage_by_model={
+                model: Usage.from_record(used)
+                for model, used in cast("Mapping[str, Mapping[str, object]]", record.get("usage_by_model", {})).items()
+            },
             scopes=tuple(cast("list[str]", record.get("scopes", []))),
             shared=tuple(map(SharedBudget.from_record, cast("list[Mapping[str, object]]", record.get("shared", [])))),
             warned=frozenset((str(key), str(name)) for key, name in cast("list[list[str]]", record.get("warned", []))),

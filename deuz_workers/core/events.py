@@ -147,6 +147,8 @@ class ModelReplied:
     finish_reason: FinishReason
     usage: Usage | None
     """None: the provider did not say; the reservation stays as unknown."""
+    model: str = ""
+    """Name of the one that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,8 @@ class HistorySummarized:
     """None: the provider did not say; the reservation stays as unknown."""
     before_tokens: int
     after_tokens: int
+    model: str = ""
+    """Name of the one that was asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,7 @@ def _fold_reply(draft: Draft, event: ModelReplied) -> None:
         draft.change(calibration=calibration_of(call.input_tokens, used.input_tokens))
     close_call(draft, "unknown" if used is None else "settled", used)
     draft.move(attempts=0, retries=0, reruns=0, cut_off=event.finish_reason == "length", overflow="none")
-    add_usage(draft, used)
+    add_usage(draft, used, event.model)
     draft.progress = True
     draft.append(identify_calls(event.message, draft.step))
     calls = len(event.message.tool_uses)

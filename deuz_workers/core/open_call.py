@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -12,6 +13,8 @@ from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.events import HistorySummarized, ModelFailedOver
 from deuz_workers.core.failover import FailOver, Models, short
 from deuz_workers.core.usage import Usage
+
+NO_USAGE = Usage()
 
 
 def open_call(draft: Draft, call: OpenCall, **place: int) -> None:
@@ -49,7 +52,7 @@ def start_summary(draft: Draft, call: OpenCall) -> None:
 def fold_summary(draft: Draft, event: HistorySummarized) -> None:
     used = event.usage
     close_call(draft, "unknown" if used is None else "settled", used)
-    add_usage(draft, used)
+    add_usage(draft, used, event.model)
     draft.move(retries=0)
     draft.progress = True
     draft.compact(event.compaction)
@@ -75,7 +78,10 @@ def fail_over(draft: Draft, event: ModelFailedOver) -> str:
     return f"{failed} failed in turn {event.step} ({event.kind}); the run goes on with {following}"
 
 
-def add_usage(draft: Draft, used: Usage | None) -> None:
+def add_usage(draft: Draft, used: Usage | None, model: str) -> None:
+    if used is not None and model:
+        by_model: Mapping[str, Usage] = draft.value("usage_by_model")
+        draft.change(usage_by_model={**by_model, model: by_model.get(model, NO_USAGE) + used})
     usage: Usage = draft.value("usage")
     draft.change(usage=usage + used if used is not None else replace(usage, cost_micros=None), retry=None)
 

@@ -174,7 +174,8 @@ class ModelCall:
         output = self._output
         if output is not None:
             reply = replace(reply, message=candidate(reply.message, output.name if self._asks_by_tool(output) else None))
-        return ModelReplied(reply.message, reply.finish_reason, priced(self.gear, self.run, reply.model, reply.usage))
+        usage = priced(self.gear, self.run, reply.model, reply.usage)
+        return ModelReplied(reply.message, reply.finish_reason, usage, self.model.name)
 
     def _failed(self, error: ModelError, *, after_content: bool) -> Event:
         """A request that was refused as too long is shortened and sent once more, whatever the agent says about compaction.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from deuz_workers.core.brake import Begins
 from deuz_workers.core.controls import Controls
 from deuz_workers.core.effects import PlannedCall
-from deuz_workers.core.events import Event, ModelCallFailed, ModelFailedOver, ModelReplied
+from deuz_workers.core.events import Event, HistorySummarized, ModelCallFailed, ModelFailedOver, ModelReplied
 from deuz_workers.core.rate import Draw, RateName
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.tool_slots import NoSlot, ToolSlots
@@ -53,13 +53,14 @@ async def check_brakes(leg: Leg, *, model: str | None = None, tools: Iterable[st
 
 
 async def read_controls(leg: Leg) -> Controls:
-    """Raises `StoreUnavailableError`; what was paid for is saved first, which waits longer for the store."""
+    """Raises `StoreUnavailableError`; what was paid for is saved first, which waits longer, and then it is asked again."""
     gear = leg.gear
     try:
         return await gear.controls.read(gear.store, gear.clock)
     except StoreUnavailableError:
-        await _save(leg)
-        raise
+        if not await _save(leg):
+            raise
+    return await gear.controls.read(gear.store, gear.clock)
 
 
 async def draw_for_model(leg: Leg, model: str, tokens: int) -> tuple[RateName, ...]:
@@ -108,7 +109,7 @@ async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event
             wait_ms = event.asked_wait_ms if isinstance(event, ModelFailedOver) else event.retry_in_ms
             if event.kind in ("rate-limit", "overload") and wait_ms:
                 await store.shut_rate(names, wait_ms)
-        elif isinstance(event, ModelReplied) and event.usage is not None:
+        elif isinstance(event, ModelReplied | HistorySummarized) and event.usage is not None:
             await store.give_rate(names, tokens - event.usage.total_tokens)
 
 
@@ -122,14 +123,16 @@ async def hold_back(leg: Leg, held: HeldBack) -> LoopEnd:
     return "held_back"
 
 
-async def _save(leg: Leg) -> None:
-    """What is carried, where somebody paid for it; inputs that were only read are read again.
+async def _save(leg: Leg) -> bool:
+    """What is carried, where somebody paid for it; inputs that were only read are read again. True: there was something.
 
     A run that stays in the middle of a turn is written only for outcomes: whoever loads it next would take another revision of
     it for another unclean end.
     """
     if leg.carried and leg.run.envelope.status != "queued" and (leg.run.unsaved.progress or not leg.run.is_mid_step):
         await leg.commit()
+        return True
+    return False
 
 
 async def _draw(leg: Leg, draws: Sequence[Draw]) -> None:

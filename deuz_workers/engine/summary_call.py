@@ -96,7 +96,7 @@ class SummaryCall:
         after = History(reshaped(history, self.run.compaction, compaction))
         before_tokens, after_tokens = self.measure.tokens(history.size_bytes), self.measure.tokens(after.size_bytes)
         usage = priced(self.gear, self.run, reply.model, reply.usage)
-        return HistorySummarized(compaction, usage, before_tokens, after_tokens)
+        return HistorySummarized(compaction, usage, before_tokens, after_tokens, self.model.name)
 
     def not_sent(self, error: ModelError) -> tuple[Event, ...]:
         """Nothing was reserved."""

@@ -89,3 +89,13 @@ def test_committed_is_the_sum_of_its_parts() -> None:
     found = accounted(after(queued(), begun(), said(), begun(), ModelCallAbandoned(), begun(7, 50)))
     assert found == Accounting(Amount(15, 12), Amount(50, 7), Amount(100, 30))
     assert found.committed == Amount(15 + 50 + 100, 12 + 7 + 30)
+
+
+def test_what_was_used_is_told_by_model() -> None:
+    """The sums of each, as they are stored; a reply without usage adds nothing to any."""
+    run = queued()
+    for model, cost in (("a", 5), ("b", None), ("a", 7), ("a", 0)):
+        used = None if not cost and cost is not None else Usage(10, 5, cost_micros=cost)
+        run = after(run, begun(), ModelReplied(Message("assistant", (TextPart("x"),)), "stop", used, model))
+    told = reload(run, to_change(run, COMMIT)).envelope.usage_by_model
+    assert told == {"a": Usage(20, 10, cost_micros=12), "b": Usage(10, 5, cost_micros=None)}
