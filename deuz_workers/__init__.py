@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.async_handle import AsyncHandle
     from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
     from deuz_workers.app.deuz import Deuz
+    from deuz_workers.app.execution import ExecutionContext, create_execution_context
     from deuz_workers.app.handle import Handle, SwarmHandle
     from deuz_workers.app.pending import PendingApproval, PendingClientCall
     from deuz_workers.app.producer_key import ProducerKey
@@ -182,6 +183,7 @@ __all__ = [
     "DeuzError",
     "Discard",
     "EnqueueRefusedError",
+    "ExecutionContext",
     "ExecutionPolicy",
     "ExecutionPolicyError",
     "FilePart",
@@ -286,6 +288,7 @@ __all__ = [
     "agent_tool",
     "client_tool",
     "cost_above",
+    "create_execution_context",
     "inspect_run",
     "reducer",
     "resume_agent",
@@ -308,6 +311,7 @@ _HOMES = {
     "app.async_handle": ("AsyncHandle",),
     "app.async_swarm_handle": ("AsyncSwarmHandle",),
     "app.deuz": ("Deuz",),
+    "app.execution": ("ExecutionContext", "create_execution_context"),
     "app.handle": ("Handle", "SwarmHandle"),
     "app.pending": ("PendingApproval", "PendingClientCall"),
     "app.producer_key": ("ProducerKey",),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deuz_workers.cli import brake, db, demo, doctor, keys, runs, serve, swarm, token, worker
+from deuz_workers.cli import brake, budget, db, demo, doctor, keys, runs, serve, swarm, token, worker
 from deuz_workers.cli import run as start
 from deuz_workers.cli.exits import MEANINGS, Exit, exit_of
 from deuz_workers.cli.output import report_error
@@ -32,6 +32,7 @@ app.command("run")(start.run)
 app.add_typer(runs.app, name="runs")
 app.add_typer(swarm.app, name="swarm")
 app.add_typer(brake.app, name="brake", no_args_is_help=True)
+app.add_typer(budget.app, name="budget")
 app.add_typer(keys.app, name="keys")
 app.add_typer(keys.rates, name="rates")
 app.add_typer(db.app, name="db")
