@@ -40,7 +40,7 @@ def measure(pool: Pool, repeats: int) -> list[tuple[float, float]]:
     with psycopg.connect(pool.settings.database_url, autocommit=True) as database:
 
         def asked(sql: str, *values: float) -> Any:
-            row = database.execute(sql, values).fetchone()  # pyright: ignore[reportArgumentType, reportCallIssue]
+            row = database.execute(sql, values).fetchone()  # pyright: ignore[reportArgumentType]
             assert row is not None
             return row[0]
 
