@@ -53,7 +53,10 @@ class AnthropicModel(WireModel):
         own = base_url.rstrip("/") == ANTHROPIC_URL
         provider = provider or ("anthropic" if own else "compatible")
         name = f"{provider}:{model}"
-        dialect = Dialect(name, model, stream, api_version, max_tokens, thinking, cache)
+        # Claude models read each other's signed thoughts (FOV-014). What else stands behind other servers nobody knows, and one
+        # may have a name on several wires, whose thoughts and signatures are not the same.
+        author = "messages:anthropic" if provider == "anthropic" else f"messages:{name}"
+        dialect = Dialect(author, model, stream, api_version, max_tokens, thinking, cache)
         wire = MessagesWire(provider, dialect)
         self.writes_cache = cache
         if api_version == NEWEST_VERSION:

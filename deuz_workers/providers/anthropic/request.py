@@ -66,7 +66,7 @@ class Dialect:
     """How one model wants its requests."""
 
     author: str
-    """Identity of the model that reads the request; only thoughts and metadata that it wrote itself go back to it."""
+    """Who reads the request, a model or a family of them; only thoughts and metadata of that author go back."""
     model: str
     stream: bool = True
     api_version: ApiVersion = NEWEST_VERSION

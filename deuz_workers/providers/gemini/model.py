@@ -47,5 +47,6 @@ class GeminiModel(WireModel):
         own = base_url.rstrip("/") in GOOGLES_OWN
         provider = provider or ("google" if own else "compatible")
         name = f"{provider}:{model}"
-        wire = GeminiWire(provider, Dialect(author=name, model=model, stream=stream, thinking=thinking))
+        # A server may have one name on several wires, whose thoughts and signatures are not the same.
+        wire = GeminiWire(provider, Dialect(f"generate-content:{name}", model, stream, thinking))
         super().__init__(name, wire, base_url, key_variable=GEMINI_KEY if own else None, **connection)
