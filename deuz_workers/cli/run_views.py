@@ -36,6 +36,8 @@ SHOWN_OUTPUT_CHARS = 2_000
 SHOWN_ARGUMENTS_CHARS = 100
 SHOWN_EVENTS = 200
 """Of the journal, the newest ones; `deuz runs watch` has all."""
+SHOWN_CHILDREN = 200
+"""Runs that it delegated, the oldest ones."""
 LISTED_EVENTS = 12
 """Of those on a terminal without `--full`."""
 
@@ -125,6 +127,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "concurrency": await _concurrency(deuz, head),
         "braked": [] if head.status in FINAL else [asdict(brake) for brake in await _brakes(deuz, head)],
         "usage": envelope.usage.to_record(),
+        "children": [asdict(child) for child in await deuz.store.children(head.rid, SHOWN_CHILDREN)],
         "usage_by_model": {model: used.to_record() for model, used in envelope.usage_by_model.items()},
         "reason": envelope.reason,
         "stop_details": None if envelope.stop_details is None else dict(envelope.stop_details),
@@ -228,6 +231,16 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
             escape(f"{model}: {counted(used['input_tokens'] + used['output_tokens'], 'token')}, {cost(used['cost_micros'])}"),
         )
         for place, (model, used) in enumerate(sorted(record["usage_by_model"].items()))
+    ]
+    lines += [
+        (
+            "children" if not place else "",
+            (
+                f"{escape(child['run_id'])}  {coloured(child['status'])}  {counted(child['model_step'], 'turn')}, "
+                f"{counted(child['tokens'], 'token')}, {cost(child['cost_micros'])}"
+            ),
+        )
+        for place, child in enumerate(record["children"])
     ]
     if key := record["concurrency"]:
         has = {"held": "has a slot", "waiting": "waits for a slot"}.get(key["slot"], "holds no slot")

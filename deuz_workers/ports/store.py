@@ -31,7 +31,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.ports.budgets import BudgetStore
 from deuz_workers.ports.controls import ControlStore
 from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
-from deuz_workers.ports.tree import TreeRun
+from deuz_workers.ports.tree import ChildRow, TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
 NO_TAGS: Mapping[str, str] = MappingProxyType({})
@@ -387,6 +387,10 @@ class RunStore(BudgetStore, ControlStore, Protocol):
 
         Empty when there is no such run.
         """
+        ...
+
+    async def children(self, rid: UUID, limit: int) -> tuple[ChildRow, ...]:
+        """Runs that this one delegated, also those that have ended, oldest first; `limit` at most."""
         ...
 
     async def cancel_children(self, rid: UUID, limit: int) -> Cascade:

@@ -10,6 +10,19 @@ from deuz_workers.core.change import ItemRow, RunStatus
 
 
 @dataclass(frozen=True, slots=True)
+class ChildRow:
+    """A run that another one delegated, as it stands: what it and those below it used is part of it."""
+
+    run_id: str
+    agent: str
+    status: RunStatus
+    model_step: int
+    """Turns so far."""
+    tokens: int
+    cost_micros: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class TreeRun:
     """One of them that has not ended, or the root, whose state is given whatever it is."""
 

@@ -187,6 +187,8 @@ Delegated runs
 tree
     ``scope run_id`` -> ``rid parent_rid? run_id agent status parked? goes_on`` and the columns of an item, one row for each
     open item that is no ``child_run``, or one with nulls; the run, its tasks and all below that are not final, parents first
+children
+    ``rid limit`` -> ``run_id agent status model_step tokens cost_micros?``, those with this ``parent_rid``, oldest first
 cancel_children
     ``rid limit ttl_ms note_body`` -> ``changed more bells``. Runs with this ``parent_rid`` that are not final and have
     ``cancel_seq = 0`` get a cancel note; with fewer than ``limit``, a final head of ``rid`` loses its due_at and sweep_at

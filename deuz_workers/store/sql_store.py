@@ -30,7 +30,7 @@ from deuz_workers.ports.store import (
     UncleanEnd,
 )
 from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
-from deuz_workers.ports.tree import TreeRun
+from deuz_workers.ports.tree import ChildRow, TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 from deuz_workers.store.admission import Admission
 from deuz_workers.store.cursor import read_cursor, write_cursor
@@ -68,6 +68,7 @@ _READS = READS | frozenset(
         "balance",
         "access_tokens",
         "bells",
+        "children",
         "cost_by_tag",
         "find_access_token",
         "find_run",
@@ -378,6 +379,9 @@ class SqlStore(SqlBudgets, SqlControls, SqlGateway, RunStore):
         params = {"swarm_rid": swarm_rid, "limit": limit, "ttl_ms": self.ring_ms, "note_body": NOTE_OF_A_CHILD}
         [row] = await self._fetch("cancel_tasks", params)
         return Cascade(row["changed"], bells_of(row["bells"]), row["more"])
+
+    async def children(self, rid: UUID, limit: int) -> tuple[ChildRow, ...]:
+        return tuple(ChildRow(**row) for row in await self._fetch("children", {"rid": rid, "limit": limit}))
 
     async def tree(self, scope: str, run_id: str) -> tuple[TreeRun, ...]:
         return tree_of(await self._fetch("tree", {"scope": scope, "run_id": run_id}))

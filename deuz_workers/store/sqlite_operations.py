@@ -89,6 +89,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "slot_counters",
             "keys_needing_attention",
             "brake_acts",
+            "children",
             "list_rates",
             "list_keys",
             "read_frames",

@@ -10,7 +10,7 @@ from uuid import uuid4
 from deuz_workers.core.change import Applied, CancelPending, Head, ItemRow, NewChild, ParentAnswer, RevisionConflict
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.store import RunStore, When
-from deuz_workers.ports.tree import only_waits
+from deuz_workers.ports.tree import ChildRow, only_waits
 from deuz_workers.testing.store_conformance_bench import Bench, change_from, item, message, new_rid
 
 HOUR_MS = 3_600_000
@@ -167,6 +167,22 @@ class ChildrenConformance:
         ]
         assert only_waits(tree)
         assert await store.tree(bench.scope, "nobody") == ()
+
+    async def test_children_are_listed_with_what_they_used(self, store: RunStore) -> None:
+        """Ended or not, in order, and none of another run."""
+        bench = Bench(store)
+        head = await self.delegating(bench, "a", "b")
+        other = await self.delegating(bench, "c")
+        child = await self.child(bench, head, "a")
+        answer = ParentAnswer(head.rid, "a", '"done"')
+        used = {"tokens": 15, "cost_micros": None, "model_step": 2}
+        await bench.applied(child, status="completed", due_in_ms=None, answer=answer, **used)
+        assert await store.children(head.rid, 10) == (
+            ChildRow(f"{head.run_id}/a", "agent-a", "completed", 2, 15, None),
+            ChildRow(f"{head.run_id}/b", "agent-b", "queued", 0, 0, 0),
+        )
+        assert len(await store.children(head.rid, 1)) == 1
+        assert [row.agent for row in await store.children(other.rid, 10)] == ["agent-c"]
 
     async def test_an_ended_parent_cancels_its_children_in_batches(self, store: RunStore) -> None:
         """Each that goes on gets one note and keeps its revision; the last batch ends the work after the end."""

@@ -9,7 +9,7 @@ import pytest
 
 from deuz_workers import Agent, MockModel, create_execution_context, tool
 from deuz_workers.core.shared_budget import SharedBudget
-from deuz_workers.errors import ConfigurationError, ExecutionPolicyError
+from deuz_workers.errors import ConfigurationError
 from deuz_workers.providers.prices import Price, PriceList
 from deuz_workers.providers.script import call, calls
 from tests.app.world import Effects, World
@@ -68,14 +68,17 @@ async def test_each_limit_holds_what_it_names(world: World, limits: dict[str, An
 
 
 @pytest.mark.spec("POL-001")
-def test_a_depth_is_bound_too() -> None:
-    """Down to it, and no further; without one as deep as one likes."""
-    context = create_execution_context(max_depth=1)
-    context.policy.check_depth(1)
-    create_execution_context().policy.check_depth(99)
-    with pytest.raises(ExecutionPolicyError) as caught:
-        context.policy.check_depth(2)
-    assert caught.value.code == "depth_exceeded"
+@pytest.mark.parametrize(("depth", "status"), [(None, "completed"), (1, "completed"), (0, "failed")])
+async def test_a_depth_is_bound_too(world: World, depth: int | None, status: str) -> None:
+    """A run may delegate down to it; one deeper begins nothing."""
+    child = Agent("child", model=MockModel(["found"]))
+    boss = Agent("boss", model=MockModel([calls(call("child", prompt="look")), "done"]), tools=[child])
+    context = create_execution_context(max_depth=depth)
+    result = await world.process(boss).aio.run_embedded("boss", "go", run_id="r", **context.options)
+    assert result.status == status
+    if status == "failed":
+        assert dict(result.error or {})["code"] == "depth_exceeded"
+        assert await world.store.children((await world.head("r")).rid, 9) == ()
 
 
 async def test_runs_of_a_context_share_its_budget(world: World) -> None:

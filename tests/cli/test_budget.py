@@ -10,7 +10,7 @@ import pytest
 from deuz_workers import Agent, Budget, Deuz, MockModel, Settings
 from deuz_workers.cli.exits import Exit
 from deuz_workers.providers.prices import Price
-from deuz_workers.testing.script import reply
+from deuz_workers.testing.script import call, calls, reply
 from tests.cli.conftest import Deuz as Command
 
 KEY = "org:acme"
@@ -99,3 +99,23 @@ def test_a_run_says_what_each_model_cost(spent: Command) -> None:
     assert (used["input_tokens"], used["output_tokens"], used["cost_micros"]) == (10, 5, 15)
     assert f"{model}: 15 tokens, $0.0000" in deuz("runs", "show", "sure", "--scope", "acme").out
     assert deuz("runs", "show", "silent", "--scope", "acme", "--json").document["usage_by_model"] == {}
+
+
+def test_a_run_says_what_its_children_cost(deuz: Command, sqlite_url: str) -> None:
+    """Each with its status; what they used is part of what it used."""
+
+    async def spend() -> None:
+        child = Agent("child", model=MockModel([reply("found")], model="small"))
+        model = MockModel([calls(call("child", prompt="look")), "done"], model="large")
+        prices = {model.name: Price(1.0, 1.0), child.model.name: Price(2.0, 2.0)}
+        app = Deuz([Agent("boss", model=model, tools=[child])], settings=Settings(database_url=sqlite_url), prices=prices)
+        assert (await app.aio.run_embedded("boss", "go", run_id="b")).status == "completed"
+        await app.aclose()
+
+    asyncio.run(spend())
+    shown = deuz("runs", "show", "b", "--json").document
+    [child] = shown["children"]
+    assert (child["agent"], child["status"], child["tokens"], child["cost_micros"]) == ("child", "completed", 15, 30)
+    assert (shown["tokens"], shown["cost_micros"]) == (45, 60)
+    told = deuz("runs", "show", "b").out
+    assert (child["run_id"] in told, "15 tokens, $0.0000" in told) == (True, True)

@@ -14,9 +14,9 @@ import sys
 import time
 from dataclasses import dataclass
 
-import psycopg
-
+from deuz_workers.app import ledger
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.settings import Settings
 from tests.faults.fairness import fresh_pool
 from tests.faults.slow_agents import AGENT, prompt_for
@@ -25,8 +25,6 @@ from tests.workers.pool import Pool
 WORKERS = 4
 TURNS = 2
 PATIENCE_S = 300.0
-
-UNKNOWN = "select request_id from settlement where outcome = 'unknown'"
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Restarted:
     cut_off: frozenset[str]
     """Request ids of model calls that began and never had their answer."""
     unknown: frozenset[str]
-    """Request ids of holds that nobody can settle, as stored."""
+    """Request ids of holds that nobody can settle, as operators see them listed."""
 
     def __str__(self) -> str:
         return (
@@ -66,8 +64,7 @@ def restart(pool: Pool, app: Deuz, *, runs: int, call_ms: int, grace_ms: int) ->
         assert worker.process.wait(PATIENCE_S) == 0
     completed = sum(handle.result(PATIENCE_S).status == "completed" for handle in handles)
     asked, answered = pool.lines("asked"), pool.lines("answered")
-    with psycopg.connect(pool.settings.database_url) as database:
-        unknown = frozenset(str(row[0]) for row in database.execute(UNKNOWN).fetchall())
+    unknown = frozenset(hold.request_id for hold in LOOP.run(ledger.holds(app.store, limit=10_000)))
     return Restarted(time.monotonic() - began, completed, len(asked), frozenset(asked) - frozenset(answered), unknown)
 
 

@@ -59,3 +59,10 @@ done as (
 select (select count(*) from woken) as changed, (select count(*) from heads) >= %(limit)s::bigint as more,
        (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]')
         from woken w) as bells;
+
+-- name: children
+select h.run_id, h.agent, h.status, h.model_step, h.tokens, h.cost_micros
+from run_head h
+where h.parent_rid = %(rid)s::uuid
+order by h.created_at, h.run_id
+limit %(limit)s::bigint;

@@ -47,3 +47,9 @@ from members m join run_head h on h.rid = m.rid
 left join pending_item i on i.rid = h.rid and i.suspension = h.suspension and i.answer is null and i.kind <> 'child_run'
 where m.depth = 0 or h.status not in ('completed', 'stopped', 'failed')
 order by m.depth, h.run_id, i.item_id
+
+-- name: children
+select run_id, agent, status, model_step, tokens, cost_micros from run_head
+where parent_rid = :rid
+order by created_at_ms, run_id
+limit :limit
