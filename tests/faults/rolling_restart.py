@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deuz_workers.app import ledger
@@ -35,7 +36,7 @@ class Restarted:
     completed: int
     calls: int
     cut_off: frozenset[str]
-    """Request ids of model calls that began and never had their answer."""
+    """Request ids of model calls that began and whose answer was not saved."""
     unknown: frozenset[str]
     """Request ids of holds that nobody can settle, as operators see them listed."""
 
@@ -65,7 +66,19 @@ def restart(pool: Pool, app: Deuz, *, runs: int, call_ms: int, grace_ms: int) ->
     completed = sum(handle.result(PATIENCE_S).status == "completed" for handle in handles)
     asked, answered = pool.lines("asked"), pool.lines("answered")
     unknown = frozenset(hold.request_id for hold in LOOP.run(ledger.holds(app.store, limit=10_000)))
-    return Restarted(time.monotonic() - began, completed, len(asked), frozenset(asked) - frozenset(answered), unknown)
+    return Restarted(time.monotonic() - began, completed, len(asked), cut_off(asked, answered), unknown)
+
+
+def cut_off(asked: Sequence[str], answered: Sequence[str]) -> frozenset[str]:
+    """Calls that never had their answer, and those that were made again: theirs came in the very moment in which they ended."""
+    again = {before(request_id) for request_id in asked}
+    return (frozenset(asked) - frozenset(answered)) | (frozenset(asked) & again)
+
+
+def before(request_id: str) -> str:
+    """Of the attempt before this one."""
+    call, _, attempt = request_id.rpartition(":")
+    return f"{call}:{int(attempt) - 1}"
 
 
 def main() -> int:
