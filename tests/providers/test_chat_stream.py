@@ -131,6 +131,15 @@ def test_half_of_a_surrogate_pair_waits_for_the_other() -> None:
     assert reply.message.tool_uses[0].arguments == {"a": "\N{GRINNING FACE}"}
 
 
+def test_a_refusal_is_heard_behind_the_text() -> None:
+    """Where it stands in the reply, once, whether the stream has a finish reason or only an end."""
+    for ending in ((delta("stop"), delta("stop"), "[DONE]"), ("[DONE]",)):
+        heard: list[str] = []
+        reply = played(delta(refusal="I "), delta(content="Well."), delta(refusal="can't."), *ending, heard=heard)
+        assert heard == ["Well.", "I can't."]
+        assert (reply.message.text, reply.finish_reason) == ("Well.I can't.", "content_filter")
+
+
 ONE, TWO = '{"x":1}', '{"x":2}'
 SERVERS = {
     "OpenAI: an index per call, interleaved": [

@@ -64,7 +64,7 @@ def answered(turn: Message) -> tuple[Message, ...]:
     return (kept, message("tool", results)) if results else (kept, user("go on"))
 
 
-@pytest.mark.spec("DEP-003")
+@pytest.mark.spec("DEP-003", "WIR-006")
 async def test_the_replies_are_the_same(model: Model) -> None:
     """A whole conversation: same messages, ids, finish reasons, usage and names, with fragments that add up to the text."""
     expected = MockModel(REPLIES)
@@ -86,7 +86,7 @@ def plain(given: ModelReply) -> ModelReply:
     return replace(given, message=Message("assistant", tuple(plainly)))
 
 
-@pytest.mark.spec("DEP-003")
+@pytest.mark.spec("DEP-003", "WIR-006")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(
     "error",

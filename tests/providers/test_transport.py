@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, run_agent
+from deuz_workers import Agent, Limits, run_agent
 from deuz_workers.core.messages import user
 from deuz_workers.errors import ModelRateLimitedError, ModelStreamBrokenError, ModelTimeoutError, ModelUnavailableError
 from deuz_workers.ports.model import ModelRequest
@@ -131,10 +132,39 @@ WHOLE = {
         "status": "completed",
         "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hi."}]}],
     },
+    "anthropic": {"role": "assistant", "content": [{"type": "text", "text": "Hi."}], "stop_reason": "end_turn"},
+    "google": {"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}]},
 }
+"""By prefix of the model's name: what its vendor answers."""
 
 
+@pytest.mark.spec("WIR-011")
 @pytest.mark.parametrize("prefix", WHOLE)
+async def test_a_run_fails_over_without_a_network(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first provider is a function that answers 503, the second one that answers; nothing connects anywhere."""
+
+    def refuse_network(*given: object) -> None:
+        raise AssertionError(f"somebody wants the network: {given}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse_network)
+    monkeypatch.setattr(socket.socket, "connect", refuse_network)
+    asked: list[str] = []
+
+    async def down(request: SentRequest) -> Answered:
+        asked.append("first")
+        return Answered(503, b"{}")
+
+    async def up(request: SentRequest) -> Answered:
+        asked.append("second")
+        return Answered(200, json.dumps(WHOLE[prefix]).encode())
+
+    first = model_from_name("openai:gpt-first", api_key="sk-1", transport=down, max_retries=0)
+    second = model_from_name(f"{prefix}:second", api_key="sk-2", transport=up)
+    result = await run_agent(Agent("x", model=first, fallback_models=[second], limits=Limits(max_retries=0)), "go")
+    assert (result.status, result.text, asked) == ("completed", "Hi.", ["first", "second"])
+
+
+@pytest.mark.parametrize("prefix", [name for name in WHOLE if name.startswith("openai")])
 async def test_a_provider_is_imitated_without_a_network(prefix: str) -> None:
     """A factory takes a function in place of the network: it sees what would be sent, and its answers are read like any."""
     seen: list[SentRequest] = []

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from deuz_workers.errors import ModelResponseError
 from deuz_workers.providers.chat.reply import REASONING_FIELDS, text_of
-from deuz_workers.providers.json_body import WholePairs, parse_object, read_arguments
+from deuz_workers.providers.json_body import WholePairs, joined, parse_object, read_arguments
 from deuz_workers.providers.openai_errors import reported_failure
 from deuz_workers.providers.sse import ServerEvent
 
@@ -62,6 +62,8 @@ class ChatStream:
         self._usage: object = None
         self._model: object = None
         self._heard = WholePairs()
+        self._heard_of_refusal = 0
+        """Characters."""
 
     def take(self, event: ServerEvent) -> str:
         """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
@@ -70,7 +72,7 @@ class ChatStream:
         """
         if event.data.strip() == DONE:
             self.is_done = True
-            return ""
+            return self._refused()
         record = parse_object(event.data, "an event of the stream")
         if record.get("error") or event.name == "error":
             raise reported_failure(record)
@@ -78,7 +80,8 @@ class ChatStream:
         self._model = record.get("model") or self._model
         choices = record.get("choices")
         choice: object = choices[0] if isinstance(choices, list) and choices else None
-        return self._take_choice(cast(Mapping[str, Any], choice)) if isinstance(choice, dict) else ""
+        text = self._take_choice(cast(Mapping[str, Any], choice)) if isinstance(choice, dict) else ""
+        return text + self._refused() if self._finish_reason else text
 
     def completion(self) -> dict[str, Any] | None:
         """The completion as if it had come whole; None while the stream is not."""
@@ -99,6 +102,12 @@ class ChatStream:
             message[self._thought_field] = "".join(self._thoughts)
         choice = {"index": 0, "message": message, "finish_reason": self._finish_reason}
         return {"model": self._model, "choices": [choice], "usage": self._usage}
+
+    def _refused(self) -> str:
+        """What of the refusal nobody has heard. It stands behind all other text, so it is heard when no more of that comes."""
+        unheard = "".join(self._refusals)[self._heard_of_refusal :]
+        self._heard_of_refusal += len(unheard)
+        return joined(unheard)
 
     def _take_choice(self, choice: Mapping[str, Any]) -> str:
         reason = choice.get("finish_reason")
