@@ -39,16 +39,17 @@ load
     ``seen_seq``),
     ``item_id item_kind item_body item_digest? item_expires_in_ms? item_answer?
     item_votes? item_remind_in_ms? item_escalate_in_ms?`` (of the current suspension, in item_id order)
-commit_plain, commit_reserve, commit
+commit_plain, commit_settle, commit_reserve, commit
     the same commit for ever larger changes. ``rid expected commit_id status phase version epoch last_seq seen_seq body
     due_in_ms? mid_step tokens cost_micros? model_step compactions folded_from folded_to folded_step progress yields ttl_ms``,
     ``message_seq message_body``, ``receipt_step receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the
     newest row before) ``journal_body``
+    commit_settle and those after it also: ``settle_id settle_outcome settle_tokens settle_micros? settle_input settle_output
+    settle_cached settle_reasoning``
     commit_reserve and commit also: ``request_id?`` (None: nothing is reserved) ``reserve_tokens reserve_micros?
     reserve_uncounted reserve_model reserve_warn_else? reserve_remember`` (a refusal is written down), for each scope, deepest
     first, ``reserve_scope`` (its key) ``reserve_limit_tokens? reserve_limit_micros? reserve_window_ms? reserve_buckets?
-    reserve_any_window reserve_named reserve_warn?``, ``settle_id settle_outcome settle_tokens settle_micros? settle_input
-    settle_output settle_cached settle_reasoning``
+    reserve_any_window reserve_named reserve_warn?``
     commit also: ``wakes`` (rids) ``note_body``, ``item_id item_kind item_body item_digest? item_expires_in_ms?
     item_remind_in_ms? item_escalate_in_ms?``,
     ``swarm_rid? task_id? task_status?``, ``parent_rid? parent_item? parent_answer?``, ``child_rid child_run_id child_agent
@@ -58,7 +59,7 @@ commit_plain, commit_reserve, commit
     ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
     refused_reason?``, ``woken`` (bells), ``readied_swarm?``, ``swarm_open?``, ``charged?`` (of scopes with a threshold,
     lists of key, used tokens and micros, limits of both, percent). Columns that the smaller ones cannot fill may be absent.
-    The numbered rules of all three stand at the top of `sql/postgres/commit.sql`.
+    The numbered rules of all of them stand at the top of `sql/postgres/commit.sql`.
 record_unclean_end
     ``rid expected back_off_ms evidence`` -> ``attempts``; no row when the revision moved.
     ``due_at = sweep_at = now + back_off``

@@ -27,16 +27,16 @@ def shard_of(scope: str) -> int:
     return crc32(scope.encode("utf-8", "surrogatepass")) % SHARDS
 
 
-CommitOperation = Literal["commit_plain", "commit_reserve", "commit"]
+CommitOperation = Literal["commit_plain", "commit_settle", "commit_reserve", "commit"]
 
 
 def commit_operation(change: Change) -> CommitOperation:
     """The smallest operation that holds the change."""
     if change.wakes or change.items or change.task is not None or change.status not in ("queued", "running"):
         return "commit"
-    if change.reserve is not None or change.settle:
+    if change.reserve is not None:
         return "commit_reserve"
-    return "commit_plain"
+    return "commit_settle" if change.settle else "commit_plain"
 
 
 def commit_parameters(

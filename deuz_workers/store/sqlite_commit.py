@@ -15,7 +15,7 @@ from deuz_workers.store.sqlite_transaction import Refused, Transaction, Values
 
 
 def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    """`commit`, `commit_reserve` and `commit_plain`: parts that a smaller one does not carry are empty."""
+    """`commit`, `commit_reserve`, `commit_settle` and `commit_plain`: parts that a smaller one does not carry are empty."""
     rid = params["rid"]
     before = tx.first("commit_gate", {"rid": rid, "now_ms": tx.now_ms})
     if before is None:

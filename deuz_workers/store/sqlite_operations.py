@@ -119,6 +119,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, sqlite_children.cancel_children, touches_many=True
         ),
         "commit_plain": Operation(commit, "begin immediate"),
+        "commit_settle": Operation(commit, "begin immediate"),
         "commit_reserve": Operation(commit, "begin immediate"),
     }
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deuz_workers.testing.virtual.process import VirtualProcess
 
 T = TypeVar("T")
-COMMITS = {"commit_plain": "commit", "commit_reserve": "commit"}
+COMMITS = {"commit_plain": "commit", "commit_settle": "commit", "commit_reserve": "commit"}
 """Sizes of the same operation."""
 
 

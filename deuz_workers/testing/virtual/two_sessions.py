@@ -24,7 +24,17 @@ from deuz_workers.testing.virtual.witness import Witness
 T = TypeVar("T")
 LOCKING = frozenset(
     (
-        *("commit_plain", "commit_reserve", "commit", "add_note", "answer_items", "park", "record_unclean_end", "sweep"),
+        *(
+            "commit_plain",
+            "commit_settle",
+            "commit_reserve",
+            "commit",
+            "add_note",
+            "answer_items",
+            "park",
+            "record_unclean_end",
+            "sweep",
+        ),
         *("fill_slots", "settle_swarm", "cancel_tasks", "block_downstream", "take_slot", "fill_key"),
     )
 )

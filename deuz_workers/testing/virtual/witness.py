@@ -21,7 +21,7 @@ Call = tuple[UUID, int, str]
 """Run, turn, call id."""
 ENDED = ("failed", "completed")
 """Stages behind which a receipt has no other."""
-COMMITS = ("commit_plain", "commit_reserve", "commit")
+COMMITS = ("commit_plain", "commit_settle", "commit_reserve", "commit")
 UNSWEPT: Mapping[str, str] = {
     "sqlite": "select run_id from run_head where parked is null and status not in ('completed', 'stopped', 'failed')"
     " and (wake_seq > seen_seq or due_at_ms is not null) and sweep_at_ms is null"

@@ -1,11 +1,11 @@
--- The commit of a run's holder, in three sizes. Each is one statement: first it locks, in the order of locks (heads by id, items,
+-- The commit of a run's holder, in four sizes. Each is one statement: first it locks, in the order of locks (heads by id, items,
 -- tasks by id, swarm row, key, budget scopes deepest first), then one `gate` decides from columns of the locked rows, then all that
 -- writes refers to the gate. Why so: after a row-lock wait Postgres re-reads the locked row and nothing else, every sub-query
 -- still answers from the snapshot taken before the wait; and CTEs without a reference to each other run in no defined order.
 -- Counters are computed from the locked row, not from the row that the update finds: that one may be older, and its constraints
 -- are checked with the older numbers before the update meets the newest version (a slot given back that it never gave).
 --
--- Rules of all three
+-- Rules of all of them
 --  1. Refused as `conflict` unless the stored revision is `expected` and nobody has parked the run since; as `cancel_pending` if
 --     it `yields` (suspends, ends, or starts an effect) while a cancel is unseen (cancel_seq > seen_seq).
 --  2. New items belong to a new suspension, named by the new revision. A run that stays suspended carries the answers of items of
@@ -153,6 +153,29 @@ from clock c
 left join locked l on l.rid = %(rid)s::uuid
 left join own o on true;
 
+-- name: commit_settle
+-- The plain one with settlements: the reply of every call that was reserved.
+with
+-- include: clock_and_ttl
+-- include: own_head
+-- include: fence
+may as (select * from fenced),
+-- include: ending
+admitted as (select * from fenced),
+listed as (select 0 as given, 0 as answered),
+-- include: gate
+-- include: settled_alone
+-- include: own
+select
+    case when o.rid is not null then 'applied'
+         when l.rid is null then 'missing'
+         when l.revision <> %(expected)s::bigint or l.parked is not null then 'conflict'
+         else 'cancel_pending' end as outcome,
+-- include: state_columns
+from clock c
+left join locked l on l.rid = %(rid)s::uuid
+left join own o on true;
+
 -- name: commit_reserve
 -- The plain one with reservation and settlements.
 with
@@ -160,6 +183,7 @@ with
 -- include: own_head
 -- include: fence
 may as (select * from fenced),
+-- include: ending
 -- include: ledger
 admitted as materialized (select * from may where not exists (select 1 from refused)),
 listed as (select 0 as given, 0 as answered),
@@ -262,6 +286,7 @@ may as materialized (
            or not exists (select 1 from turn)
            or (select count(*) - 1 from tasks) = (select downstream from turn))
 ),
+-- include: ending
 -- include: ledger
 admitted as materialized (select * from may where not exists (select 1 from refused)),
 -- include: gate

@@ -12,6 +12,21 @@
 -- amounts it is `request_mismatch`. `unopened`: a persistent scope that has no row yet; `sliced`: its slices are to be asked
 -- (budgets.sql). Both are for the store and no answer to the commit.
 
+-- part: ending
+ending as materialized (                    -- a call reserved in money whose price is not known in the end: nobody knows
+    select r.rid, r.request_id, r.scope_key, e.tokens, coalesce(e.micros, 0) as micros,
+           case when e.outcome = 'settled' and e.micros is null and r.priced then 'unknown' else e.outcome end as outcome,
+           r.tokens as held_tokens, r.micros as held_micros, r.at as held_at, e.input, e.output, e.cached, e.reasoning
+    from may m
+    join reservation r on r.rid = m.rid
+    join unnest(%(settle_id)s::text[], %(settle_outcome)s::text[], %(settle_tokens)s::bigint[], %(settle_micros)s::bigint[],
+                %(settle_input)s::bigint[], %(settle_output)s::bigint[], %(settle_cached)s::bigint[],
+                %(settle_reasoning)s::bigint[])
+         as e(request_id, outcome, tokens, micros, input, output, cached, reasoning) on e.request_id = r.request_id
+    where not exists (select 1 from settlement t
+                      where t.rid = r.rid and t.request_id = r.request_id and t.scope_key = r.scope_key)
+),
+
 -- part: ledger
 scopes as materialized (
     select b.key, array_position(%(reserve_scope)s::text[], b.key) as depth, b.limit_tokens, b.limit_micros,
@@ -29,19 +44,6 @@ folded as (
     from scopes s
     where t.scope_key = s.key and not t.folded
     returning t.scope_key, t.outcome, t.tokens, t.micros, t.held_tokens, t.held_micros, coalesce(t.held_at, t.at) as held_at
-),
-ending as materialized (                    -- a call reserved in money whose price is not known in the end: nobody knows
-    select r.rid, r.request_id, r.scope_key, e.tokens, coalesce(e.micros, 0) as micros,
-           case when e.outcome = 'settled' and e.micros is null and r.priced then 'unknown' else e.outcome end as outcome,
-           r.tokens as held_tokens, r.micros as held_micros, r.at as held_at, e.input, e.output, e.cached, e.reasoning
-    from may m
-    join reservation r on r.rid = m.rid
-    join unnest(%(settle_id)s::text[], %(settle_outcome)s::text[], %(settle_tokens)s::bigint[], %(settle_micros)s::bigint[],
-                %(settle_input)s::bigint[], %(settle_output)s::bigint[], %(settle_cached)s::bigint[],
-                %(settle_reasoning)s::bigint[])
-         as e(request_id, outcome, tokens, micros, input, output, cached, reasoning) on e.request_id = r.request_id
-    where not exists (select 1 from settlement t
-                      where t.rid = r.rid and t.request_id = r.request_id and t.scope_key = r.scope_key)
 ),
 moves as materialized (                     -- how settlements change the scopes; `mine`: only if this commit is applied
     select x.scope_key, x.mine, x.held_at,
@@ -192,6 +194,17 @@ settled as (
                             input_tokens, output_tokens, cached_tokens, reasoning_tokens)
     select e.rid, e.request_id, e.scope_key, e.outcome, e.tokens, e.micros, e.held_tokens, e.held_micros,
            exists (select 1 from scopes s where s.key = e.scope_key), c.now, e.held_at, e.input, e.output, e.cached, e.reasoning
+    from gate g, ending e, clock c
+    on conflict do nothing
+),
+
+-- part: settled_alone
+-- Without a reservation no scope is locked, so whoever reserves there next folds it.
+settled as (
+    insert into settlement (rid, request_id, scope_key, outcome, tokens, micros, held_tokens, held_micros, folded, at, held_at,
+                            input_tokens, output_tokens, cached_tokens, reasoning_tokens)
+    select e.rid, e.request_id, e.scope_key, e.outcome, e.tokens, e.micros, e.held_tokens, e.held_micros, false, c.now, e.held_at,
+           e.input, e.output, e.cached, e.reasoning
     from gate g, ending e, clock c
     on conflict do nothing
 ),
