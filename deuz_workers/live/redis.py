@@ -5,7 +5,8 @@ at most 20 times a second and in one entry per run, and only of runs of which a 
 that is away, slow or full costs parts, which are dropped and counted.
 
 Events, in the log as a name and key-values: ``live_unreachable`` (`error`; once per outage), ``live_back`` (`dropped`; parts
-that were put meanwhile), ``live_overflow`` (`run`, `dropped`). What parts say is in no log.
+that were put meanwhile), ``live_overflow`` (`run`, `dropped`), ``live_odd_key`` (`run`; its key holds no stream). What parts
+say is in no log.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from deuz_workers.core.live import LivePart, encode_parts, joined
@@ -88,8 +89,15 @@ class _Process:
     ending: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
     client: redis.Redis | None = None
+    odd: set[Name] = field(default_factory=set[Name])
+    """Runs whose keys hold something else than a stream."""
     is_away: bool = False
     away_until_ms: int = 0
+
+
+def holds_something_else(error: ResponseError) -> bool:
+    """The key of one run is of another type: a fact about that key, and none about the server."""
+    return str(error).startswith("WRONGTYPE")
 
 
 class LiveKeys:
@@ -198,6 +206,7 @@ class RedisLive:
 
     def _add(self, mine: _Process, client: redis.Redis, wanted: dict[Name, _Backlog], is_last: bool) -> None:
         pipeline = client.pipeline(transaction=False)
+        sent: list[tuple[Name, int]] = []
         for name, backlog in wanted.items():
             parts = list(joined(backlog.parts))
             if backlog.dropped:
@@ -209,7 +218,23 @@ class RedisLive:
             fields = [field for at, text in enumerate(texts[:fits]) for field in (str(at), text)]
             pipeline.execute_command("XADD", key, "MAXLEN", MOST_ENTRIES, "*", *fields)
             pipeline.pexpire(key, KEEP_MS)
-        pipeline.execute()
+            sent.append((name, fits))
+        answers = pipeline.execute(raise_on_error=False)
+        self._count_refused(mine, sent, answers[::2])
+
+    def _count_refused(self, mine: _Process, sent: Sequence[tuple[Name, int]], answers: Sequence[Any]) -> None:
+        """What it refused of a run whose key holds something else than a stream is lost alone; raises whatever else it said."""
+        for (name, count), answer in zip(sent, answers, strict=True):
+            if not isinstance(answer, ResponseError):
+                mine.odd.discard(name)
+                continue
+            if not holds_something_else(answer):
+                raise answer
+            if name not in mine.odd:
+                log.warning("live_odd_key run=%s", name[1])
+            mine.odd.add(name)
+            with mine.lock:
+                mine.lost += count
 
     def _put_back(self, mine: _Process, name: Name, parts: Sequence[LivePart]) -> None:
         """Ahead of what has come since, for the next entry."""

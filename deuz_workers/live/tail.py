@@ -1,6 +1,7 @@
 """Reading live parts from Redis or Valkey: all readers of an event loop over one connection.
 
-Events, in the log as a name and key-values: ``live_unread`` (`error`; once per outage of the reading side).
+Events, in the log as a name and key-values: ``live_unread`` (`error`; once per outage of the reading side), ``live_odd_key``
+(`run`; once while the key of a run holds no stream).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from weakref import WeakKeyDictionary
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from deuz_workers.core.live import LivePart, decode_part
 from deuz_workers.errors import CodecError
-from deuz_workers.live.redis import LiveKeys, Name
+from deuz_workers.live.redis import LiveKeys, Name, holds_something_else
 from deuz_workers.ports.live import LiveSubscription, OnParts
 
 BLOCK_MS = 1_000
@@ -48,6 +49,8 @@ class _Channel:
     readers: list[_Reader] = field(default_factory=lambda: list[_Reader]())
     cursor: str | None = None
     """Of the newest entry that was read; None: the channel has to be found first."""
+    is_odd: bool = False
+    """Its key holds something else than a stream."""
 
 
 @dataclass(eq=False, slots=True)
@@ -140,9 +143,7 @@ class _Tail:
                 while self._channels:
                     await self._wish(client)
                     keys = {self._keys.stream(c.name): c for c in self._channels.values() if c.cursor is not None}
-                    cursors: Any = {key: channel.cursor for key, channel in keys.items()}
-                    found: Any = await client.xread(cursors, count=MOST_AT_ONCE, block=BLOCK_MS)
-                    for key, entries in found or ():
+                    for key, entries in await self._read(client, keys):
                         self._deliver(keys[key], entries)
             except NOTHING_KNOWN as error:
                 self._lost(error)
@@ -152,11 +153,43 @@ class _Tail:
                 with contextlib.suppress(*NOTHING_KNOWN):
                     await client.aclose()
 
+    async def _read(self, client: redis.asyncio.Redis, keys: dict[str, _Channel]) -> Sequence[tuple[str, Any]]:
+        """News of all streams, waited for up to `BLOCK_MS`. A key that holds no stream costs its own run alone."""
+        if not keys:
+            await asyncio.sleep(AGAIN_S)
+            return ()
+        cursors: Any = {key: channel.cursor for key, channel in keys.items()}
+        try:
+            found: Any = await client.xread(cursors, count=MOST_AT_ONCE, block=BLOCK_MS)
+            return tuple(found or ())
+        except ResponseError as error:
+            if not holds_something_else(error):
+                raise
+        pipeline = client.pipeline(transaction=False)  # one by one, which says whose key it is
+        for key, cursor in cursors.items():
+            pipeline.xread({key: cursor}, count=MOST_AT_ONCE)
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        for key, answer in zip(cursors, answers, strict=True):
+            if isinstance(answer, ResponseError):
+                if not holds_something_else(answer):
+                    raise answer
+                self._misread(keys[key])
+        return tuple(found for answer in answers if not isinstance(answer, ResponseError) for found in answer or ())
+
+    def _misread(self, channel: _Channel) -> None:
+        """The key of this run is somebody else's; it is looked up again with every wish. Its readers go on without it."""
+        if not channel.is_odd:
+            log.warning("live_odd_key run=%s", channel.name[1])
+        channel.is_odd, channel.cursor = True, None
+        for reader in channel.readers:
+            reader.is_connected = False
+            reader.ready.set()
+
     async def _wish(self, client: redis.asyncio.Redis) -> None:
         """Executors know what is read here, once a second and at once for a stream that is new here, whose end is looked up."""
         now_s = asyncio.get_running_loop().time()
         is_due = now_s >= self._wish_at_s
-        channels = [channel for channel in self._channels.values() if is_due or channel.cursor is None]
+        channels = [one for one in self._channels.values() if is_due or (one.cursor is None and not one.is_odd)]
         if not channels:
             return
         pipeline = client.pipeline(transaction=False)
@@ -164,12 +197,18 @@ class _Tail:
             if channel.cursor is None:
                 pipeline.xrevrange(self._keys.stream(channel.name), count=1)
             pipeline.set(self._keys.wish(channel.name), "1", px=WISH_MS)
-        answers: list[Any] = list(await pipeline.execute())
+        answers: list[Any] = list(await pipeline.execute(raise_on_error=False))
+        for answer in answers:
+            if isinstance(answer, ResponseError) and not holds_something_else(answer):
+                raise answer
         for channel in channels:
-            if channel.cursor is None:
-                newest = answers.pop(0)
-                channel.cursor = newest[0][0] if newest else "0-0"
+            newest = answers.pop(0) if channel.cursor is None else None
             answers.pop(0)
+            if isinstance(newest, ResponseError):
+                self._misread(channel)
+                continue
+            if channel.cursor is None:
+                channel.cursor, channel.is_odd = newest[0][0] if newest else "0-0", False
             for reader in channel.readers:
                 reader.is_connected = True
                 reader.ready.set()

@@ -163,6 +163,43 @@ async def test_entries_of_others_are_lost_and_end_no_read(live: RedisLive, redis
         await subscription.close()
 
 
+async def test_a_key_of_another_type_silences_its_own_run_and_no_other(
+    live: RedisLive, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One run's key holds a text before anybody reads it, another's becomes one while it is read: the third is read on, on
+    the same loop and from the same process. A key that is a stream again is read again."""
+    client = server(redis_url)
+    client.set(STREAM, "of somebody else")
+    client.persist(STREAM)
+    tails = RedisTails(redis_url)
+    readers = {name: Reader() for name in "rst"}
+    subscriptions = {name: await tails.subscribe("default", name, reader) for name, reader in readers.items()}
+    assert [subscriptions[name].is_connected for name in "rst"] == [False, True, True]
+    for name in "rst":
+        live.put("default", name, text(1))
+    await readers["s"].until("1 ")
+    await readers["t"].until("1 ")
+    client.set("deuz:live:run:default/t", "of somebody else")
+    for number in range(2, 5):
+        for name in "rst":
+            live.put("default", name, text(number))
+        await readers["s"].until(f"{number} ")
+    assert readers["s"].text == "1 2 3 4 "
+    assert caplog.text.count("live_odd_key run=r") == 2  # by the writer, and by the reading side
+    assert "live_unreachable" not in caplog.text
+    assert "live_unread" not in caplog.text
+    client.delete(STREAM)
+    again = Reader()
+    subscriptions["again"] = await tails.subscribe("default", "r", again)
+    assert subscriptions["again"].is_connected
+    live.put("default", "r", text(5))
+    await readers["r"].until("5 ")
+    await again.until("5 ")
+    for subscription in subscriptions.values():
+        await subscription.close()
+    client.close()
+
+
 async def test_reading_a_lot_says_the_wish_to_read_no_more_often(redis_url: str) -> None:
     """Once a second, not with every entry: a gateway reads hundreds a second."""
     reader = Reader()
