@@ -3,9 +3,10 @@ succeed later; pure, and the same for Chat Completions and Responses.
 
 Vendor facts, read 2026-11 from https://platform.openai.com/docs/guides/error-codes: 429 is either `rate_limit_exceeded`, which
 passes, or of the type `insufficient_quota` (codes such as `credit_balance_exhausted`, `project_spend_limit_exceeded`), which
-does not pass by waiting; both, like 503, are refused before the model runs, hence unbilled. Of a 500, 502 or 504, a gateway's
-above all, nobody knows. A model that does not exist, or that the key may not use, is a 404 with the code `model_not_found`
-(errors of that page, and openai-python 3.57, `NotFoundError`).
+does not pass by waiting; both are refused before the model runs, hence unbilled. Of a 5xx nobody knows: a 503, and the 529 of
+some providers, mostly say that nothing was begun, but a gateway answers so too when it lost a server that had. A model that
+does not exist, or that the key may not use, is a 404 with the code `model_not_found` (errors of that page, and openai-python
+3.57, `NotFoundError`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ from deuz_workers.errors import (
 )
 
 QUOTA_WORDS = ("insufficient_quota", "credit_balance", "spend_limit", "usage_limit", "billing")
-UNBILLED_OUTAGES = frozenset({503, 529})
-"""529 is what some providers answer when overloaded."""
 
 OVERFLOW_CODES = frozenset({"context_length_exceeded", "context_window_exceeded", "exceed_context_size_error"})
 OVERFLOW_TEXTS = (b"maximum context length", b"context window", b"context length", b"context size", b"prompt is too long")
@@ -62,8 +61,7 @@ def status_failure(status: int, body: bytes, *, host: str, retry_after_ms: int |
     if status == 404 and ("model" in code or kind == "not_found_error" or b"model" in body[:8_192].lower()):
         return ModelNotFoundError(f"{where}: it does not serve this model; check the model's name and the base URL", **fields)
     if status >= 500 or status == 409:
-        billed = "no" if status in UNBILLED_OUTAGES else "unknown"
-        return ModelUnavailableError(where, billed=billed, retry_after_ms=retry_after_ms, **fields)
+        return ModelUnavailableError(where, billed="unknown", retry_after_ms=retry_after_ms, **fields)
     if status < 400:
         return ModelRequestError(f"{where} instead of a reply; check the base URL", **fields)
     return ModelRequestError(f"{where}: it refused the request", **fields)

@@ -1,7 +1,7 @@
 """When a failed model call is sent again by the client itself, and how long it waits before.
 
-Only a call that is known to be unbilled is repeated here: refused connections, 429, overload. Everything that may have been
-paid for (a stream cut in the middle, a 500, a timeout) goes to the caller, whose next attempt has a reservation of its own;
+Only a call that is known to be unbilled is repeated here: refused connections, 429. Everything that may have been paid for (a
+stream cut in the middle, a 5xx, a timeout) goes to the caller, whose next attempt has a reservation of its own;
 a repetition inside the client would spend twice what was set aside once. So does a long wait: the caller waits without
 occupying a worker.
 """

@@ -108,4 +108,4 @@ def served_error(error: Exception) -> Served:
         case ModelResponseError():
             return garbage()
         case _:
-            return refuse(503 if getattr(error, "billed", "no") == "no" else 500)
+            return refuse(503)  # of which nobody knows whether it was billed, whatever `error` says

@@ -163,10 +163,18 @@ async def test_a_call_that_an_open_breaker_kept_back_may_be_tried_again(world: W
 
 
 @pytest.mark.spec("MDL-004", "MDL-011")
-async def test_the_estimate_of_a_reply_that_broke_off_stays_unknown(world: World) -> None:
+@pytest.mark.parametrize(
+    ("served", "kind"),
+    [
+        (cut(reply("a long answer in several words"), 300), "broken-stream"),
+        (refuse(503), "server-error"),
+        (refuse(529), "overload"),
+    ],
+)
+async def test_the_estimate_of_a_reply_that_may_have_been_billed_stays_unknown(world: World, served: Served, kind: str) -> None:
     """Once, beside what the retry used; nothing is held any more."""
-    kind, again, scope = await _of_a_server(world, [cut(reply("a long answer in several words"), 300)])
-    assert (kind, again.status) == ("broken-stream", "completed")
+    found, again, scope = await _of_a_server(world, [served])
+    assert (found, again.status) == (kind, "completed")
     balance = await world.store.balance(scope)
     assert balance is not None
     unknown = (await world.process().aio.handle("r").envelope()).unknown_tokens

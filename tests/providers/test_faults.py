@@ -141,8 +141,8 @@ async def test_slow_pieces_of_any_size(piece_bytes: int, wire: str) -> None:
         (refuse(401, message=KEY), ModelAuthenticationError, "no"),
         (refuse(403, code=KEY), ModelAuthenticationError, "no"),
         (refuse(429), ModelRateLimitedError, "no"),
-        (refuse(503), ModelUnavailableError, "no"),
-        (refuse(529), ModelUnavailableError, "no"),
+        (refuse(503), ModelUnavailableError, "unknown"),
+        (refuse(529), ModelUnavailableError, "unknown"),
         (refuse(500, message=PROMPT), ModelUnavailableError, "unknown"),
         (refuse(502, code=PROMPT), ModelUnavailableError, "unknown"),
         (refuse(504), ModelUnavailableError, "unknown"),
@@ -240,7 +240,7 @@ async def test_a_stream_that_ends_well_and_says_nothing_is_no_reply() -> None:
 async def test_unbilled_failures_are_tried_again_with_jitter(caplog: pytest.LogCaptureFixture) -> None:
     """Refusals are repeated at most twice, later each time and not before the moment that the provider asked for."""
     clock = RecordingClock()
-    script = in_order([refuse(503), refuse(429, retry_after="2"), "done"])
+    script = in_order([refuse(429), refuse(429, retry_after="2"), "done"])
     with caplog.at_level(logging.INFO, "deuz_workers"):
         async with talking(script, clock=clock, chance=lambda: 0.5) as (server, model):
             assert (await model.call(asked())).message.text == "done"
@@ -252,13 +252,13 @@ async def test_unbilled_failures_are_tried_again_with_jitter(caplog: pytest.LogC
 
 async def test_retries_end() -> None:
     """After the last repetition the caller gets the error itself."""
-    async with talking([refuse(503)], retry=AT_ONCE) as (server, model):
-        with pytest.raises(ModelUnavailableError):
+    async with talking([refuse(429)], retry=AT_ONCE) as (server, model):
+        with pytest.raises(ModelRateLimitedError):
             await model.call(asked())
         assert server.received == 3
 
 
-@pytest.mark.parametrize("served", [refuse(500), reset(), cut(TURN, 200), garbage()], ids=["500", "reset", "cut", "garbage"])
+@pytest.mark.parametrize("served", [refuse(500), refuse(503), refuse(529), reset(), cut(TURN, 200), garbage()])
 async def test_what_may_be_billed_is_not_repeated_here(served: Served) -> None:
     """One request only: whoever reserved the money decides about the next."""
     async with talking([served], retry=AT_ONCE) as (server, model):

@@ -94,7 +94,6 @@ def plain(given: ModelReply) -> ModelReply:
         ModelRateLimitedError("x", retry_after_ms=1_500),
         ModelAuthenticationError("x"),
         ModelRequestError("x"),
-        ModelUnavailableError("x", billed="no"),
         ModelUnavailableError("x"),
         ModelTimeoutError("x"),
         ModelResponseError("x"),

@@ -96,7 +96,7 @@ async def test_a_call_is_repeated_only_before_its_first_byte(wire: str) -> None:
     """Twice by default, after waits that double with jitter, and as long as the provider asks for, up to half a minute."""
     clock = RecordingClock()
     told: dict[str, Any] = {"clock": clock, "chance": lambda: 0.5}
-    with ModelServer(in_order([refuse(503), refuse(503), "done"])) as server:
+    with ModelServer(in_order([refuse(429), refuse(429), "done"])) as server:
         model = WIRES[wire].model(server, **told)
         assert (await model.call(REQUEST)).message.text == "done"
         assert clock.slept_ms == [250, 500]
@@ -172,7 +172,7 @@ async def test_a_provider_is_imitated_without_a_network(prefix: str) -> None:
     async def answer(request: SentRequest) -> Answered:
         seen.append(request)
         if len(seen) == 1:
-            return Answered(503, b"{}", {"retry-after": "0"})
+            return Answered(429, b"{}", {"retry-after": "0"})
         return Answered(200, json.dumps(WHOLE[prefix]).encode())
 
     settings: dict[str, Any] = {"api_key": "sk-1", "transport": answer, "clock": RecordingClock()}
