@@ -67,11 +67,19 @@ async def _versions(deuz: Deuz) -> list[Finding]:
 
 
 async def _settings(deuz: Deuz) -> list[Finding]:
-    """Variables that have no effect because of a typing mistake."""
-    return [
+    """Variables that have no effect because of a typing mistake, and what a pool needs that is not set."""
+    found = [
         Finding("warning", "settings", f"{name} is no setting and has no effect", f"did you mean {meant}? rename or unset it")
         for name, meant in mistyped().items()
     ]
+    if deuz.settings.secret is None and not deuz.settings.is_embedded:
+        said = (
+            "no secret is set, so a run whose database lost commits (a failover, a restored backup) is noticed only by the "
+            "process that made them"
+        )
+        fix = "set DEUZ_SECRET (setting secret), the same long random text on all workers and producers"
+        found.append(Finding("warning", "settings", said, fix))
+    return found
 
 
 async def _pool(deuz: Deuz) -> list[Finding]:

@@ -75,6 +75,7 @@ def fork(
 def export(
     run_id: RunId,
     to: Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Where it is written; stdout if not given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     place: AppOption = None,
     scope: ScopeOption = "default",
     json: JsonOption = False,
@@ -86,7 +87,12 @@ def export(
         typer.echo(text, nl=False)
         return
     try:
-        to.write_text(text)
+        with to.open("w" if force else "x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigurationError(
+            f"the file {str(to)!r} is there already, and stays as it is; name another, or say --force"
+        ) from None
     except OSError as error:
         raise ConfigurationError(f"the file {str(to)!r} cannot be written ({error.strerror})") from None
     output.document({"run_id": run_id, "scope": scope, "file": str(to), "size_bytes": len(text)})

@@ -110,6 +110,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
     if head is None:
         raise not_found(handle.scope, handle.run_id)
     envelope = decode_envelope(head)
+    holder = await _holder(deuz, head)
     ends = await deuz.store.unclean_ends(head.scope, head.run_id) if head.attempts else ()
     effects = await handle.unknown_effects() if head.parked else ()
     skipped = max(0, head.journal_seq - SHOWN_EVENTS)
@@ -123,7 +124,8 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "attempts": head.attempts,
         "due_in_ms": head.due_in_ms,
         "deadline_in_ms": head.deadline_in_ms,
-        "holder": await _holder(deuz, head),
+        "holder": holder,
+        "left_alone": None if holder else _left_alone(head),
         "concurrency": await _concurrency(deuz, head),
         "braked": [] if head.status in FINAL else [asdict(brake) for brake in await _brakes(deuz, head)],
         "usage": envelope.usage.to_record(),
@@ -179,6 +181,19 @@ async def _brakes(deuz: Deuz, head: Head) -> list[Brake]:
     """Those on the run's scope, agent or queue; which model or tool it comes to next, nobody knows here."""
     begins = Begins(head.scope, head.agent, head.queue)
     return [brake for brake in await deuz.aio.operator.brakes() if begins.held_by([brake])]
+
+
+def _left_alone(head: Head) -> str | None:
+    """Who goes on with a run that no worker takes unless it is told to; None where workers do, or nobody needs to."""
+    from deuz_workers.app.embedded import IN_PROCESS_QUEUE
+    from deuz_workers.core.change import FINAL
+
+    if head.queue != IN_PROCESS_QUEUE or head.status in FINAL:
+        return None
+    return (
+        f"the process that started it, and that is not at work on it now; resume_agent goes on with it, or "
+        f"deuz worker -Q {IN_PROCESS_QUEUE}"
+    )
 
 
 async def _holder(deuz: Deuz, head: Head) -> dict[str, object] | None:
@@ -284,6 +299,8 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
         ]
     if holder := record["holder"]:
         lines.append(("held by", f"{escape(str(holder['process'] or 'a worker'))}, {duration(holder['ms_left'])} left"))
+    if record["left_alone"]:
+        lines.append(("driven by", escape(str(record["left_alone"]))))
     if record["due_in_ms"] is not None:
         due_ms = record["due_in_ms"]
         lines.append(("due", "now" if due_ms <= 0 else f"in {duration(due_ms)}"))

@@ -51,7 +51,8 @@ def stored(place: str | None) -> Deuz:
     if file := missing_file(deuz):
         raise ConfigurationError(
             f"there is no SQLite file {str(file)!r}, and looking makes none; set DEUZ_DATABASE_URL (setting database_url) to "
-            "the database that holds the runs, start from the folder that it is relative to, or start a first run",
+            "the database that holds the runs, or start from the folder that it is relative to; `deuz db migrate` makes the "
+            "file, and so does a first run",
             code="no_database",
         )
     return deuz

@@ -42,7 +42,10 @@ def test_a_pool_is_well(deuz: Deuz, monkeypatch: pytest.MonkeyPatch, private_red
         monkeypatch.setenv("DEUZ_REDIS_URL", private_redis.url)
         monkeypatch.setenv("DEUZ_BROKER_URL", private_redis.broker_url)
         deuz("db", "migrate")
+        [unsigned] = findings(deuz("doctor", "--json"), "settings")
+        monkeypatch.setenv("DEUZ_SECRET", "a secret of the whole pool")
         said = deuz("doctor", "--json")
+    assert (unsigned["level"], "DEUZ_SECRET" in unsigned["fix"]) == ("warning", True)
     assert said.code == Exit.OK, said.out
     assert set(levels(said)) == {"versions", "schema", "clock", "store", "redis", "broker", "pool", "slots"}
     assert set.union(*levels(said).values()) == {"ok"}

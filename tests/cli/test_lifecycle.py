@@ -32,6 +32,18 @@ def test_a_run_is_forked_exported_pruned_and_imported(deuz: Deuz, sqlite_url: st
     assert (altered.code, "run_file" in altered.err) == (Exit.USAGE, True)
 
 
+def test_an_export_replaces_no_file_unless_told_to(deuz: Deuz, sqlite_url: str, tmp_path: Path) -> None:
+    """What is there stays as it is, and the message names the option; with it, the file is the run."""
+    assert deuz("run", "greeter", "hi", "--app", APP, "--in-process", "--run-id", "r").code == Exit.OK
+    file = tmp_path / "run.json"
+    file.write_text("somebody's notes")
+    refused = deuz("runs", "export", "r", "--to", str(file))
+    assert (refused.code, file.read_text()) == (Exit.USAGE, "somebody's notes")
+    assert "--force" in refused.err
+    assert deuz("runs", "export", "r", "--to", str(file), "--force").code == Exit.OK
+    assert deuz("runs", "export", "r").out == file.read_text()
+
+
 @pytest.mark.parametrize("age", ["30", "d", "-3d", "1y", "1.5h"])
 def test_what_is_no_age(deuz: Deuz, sqlite_url: str, age: str) -> None:
     """It is said how ages are written."""

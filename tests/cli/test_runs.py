@@ -53,6 +53,25 @@ def test_a_run_that_failed_over_says_who_answered(deuz: Deuz) -> None:
     assert (shown["answered_by"], shown["models"]) == ("mock:scripted", None)
 
 
+def test_a_run_that_workers_leave_alone_says_who_goes_on_with_it(deuz: Deuz) -> None:
+    """What was executed in process and waits names the two ways on; a run of the pool, and one that has ended, do not."""
+    deuz("run", "sender", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    shown = " ".join(deuz("runs", "show", "r1").out.split())
+    assert "resume_agent" in shown
+    assert "deuz worker -Q in-process" in shown
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r2")
+    deuz("run", "greeter", "Hi", "--app", APP, "--no-wait", "--run-id", "r3")
+    for run_id in ("r2", "r3"):
+        assert deuz("runs", "show", run_id, "--json").document["left_alone"] is None
+
+
+def test_a_missing_file_names_the_command_that_makes_it(deuz: Deuz) -> None:
+    """As does a database without our tables."""
+    said = deuz("runs", "list")
+    assert said.code == Exit.USAGE
+    assert "deuz db migrate" in " ".join(said.err.split())
+
+
 def test_a_run_id_stays_on_one_line(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pipe at 80 columns, however long the id is, so that it can be copied and searched for."""
     monkeypatch.setenv("COLUMNS", "80")
