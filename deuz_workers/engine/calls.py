@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from deuz_workers.engine.user_code import Broken, LimitPassed, look_at_end, outc
 from deuz_workers.errors import CodecError, DeadlinePassed, Interruption, ToolArgumentsError, ToolError, ToolResultError
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.tool import Tool
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -132,7 +135,9 @@ class Calls:
                 most_ms,
                 on_limit=lambda: signal.set(DeadlinePassed(f"the call took longer than {most_ms} ms")),
             )
-        except LimitPassed:
+        except LimitPassed as passed:
+            if passed.left:
+                log.warning("tool_left run=%s tool=%s", run.envelope.run_id, tool.name)
             text = f"{tool.name} took longer than {most_ms} ms; whether it had an effect is not known."
             raise _Failed(text, "timeout") from None
         except Broken as broken:

@@ -7,6 +7,7 @@ every other run of the process (`SystemExit`, `KeyboardInterrupt`) does not get 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from types import NoneType
 from typing import Any, Generic, TypeVar
@@ -18,6 +19,15 @@ from deuz_workers.ports.signal import Signal
 
 T = TypeVar("T")
 
+GRACE_S = 30.0
+"""For a coroutine that was cancelled to clean up, as long as for a function in a thread (`tools.threads`). A lease is vouched
+for longer than that (`engine.leg.MARGIN_MS`)."""
+
+_LEFT: set[asyncio.Task[Any]] = set()
+"""Cancelled and not ended yet: the loop itself keeps no task alive."""
+
+log = logging.getLogger(__name__)
+
 
 class Broken(Exception):
     """User code raised `error`."""
@@ -28,7 +38,11 @@ class Broken(Exception):
 
 
 class LimitPassed(Exception):
-    """User code took too long and was cancelled."""
+    """User code took too long and was cancelled. `left`: it has not ended, and goes on with nobody to hear what it returns."""
+
+    def __init__(self, *, left: bool = False) -> None:
+        super().__init__()
+        self.left = left
 
 
 class _Outcome(Generic[T]):
@@ -46,9 +60,10 @@ async def outcome_of(
     until: Signal | None = None,
     on_limit: Callable[[], None] | None = None,
 ) -> T:
-    """What `call` returns. It is cancelled and waited for when the limit has passed or `until` is set.
+    """What `call` returns. It is cancelled when the limit has passed or `until` is set, and waited for `GRACE_S` then.
 
-    `on_limit` is called before it is cancelled because of the limit.
+    `on_limit` is called before it is cancelled because of the limit. A coroutine that swallows the cancellation is left as a
+    function in a thread is: it goes on, and what it returns counts for nothing.
 
     Raises `Broken`, `LimitPassed`, and the reason of `until`.
     """
@@ -60,12 +75,11 @@ async def outcome_of(
         if work not in done:
             if not done and on_limit is not None:
                 on_limit()
-            work.cancel()
-            await asyncio.wait((work,))
-            if work.cancelled():
+            ended = await _ended(work)
+            if not ended or work.cancelled():
                 if until is not None:
                     until.raise_if_set()
-                raise LimitPassed
+                raise LimitPassed(left=not ended)
     finally:
         for task in tasks:
             if not task.done():
@@ -75,16 +89,29 @@ async def outcome_of(
 
 
 async def apart(call: Callable[[], Awaitable[T]]) -> T:
-    """What `call` returns, however long it takes; it is cancelled and waited for when the caller is. Raises `Broken`."""
+    """What `call` returns, however long it takes; it is cancelled when the caller is, and waited for `GRACE_S` then.
+
+    Raises `Broken`.
+    """
     work = asyncio.ensure_future(_contained(call))
     try:
         await asyncio.wait((work,))
     finally:
         if not work.done():
-            work.add_done_callback(look_at_end)
-            work.cancel()
-            await asyncio.wait((work,))
+            await _ended(work)
     return _result(work)
+
+
+async def _ended(work: asyncio.Task[Any]) -> bool:
+    """Cancel it; whether it ended in time. One that did not is kept alive here until it does."""
+    work.cancel()
+    _LEFT.add(work)
+    work.add_done_callback(_LEFT.discard)
+    work.add_done_callback(look_at_end)
+    await asyncio.wait((work,), timeout=GRACE_S)
+    if not work.done():
+        log.warning("coroutine_left after_s=%d left=%d", GRACE_S, len(_LEFT))
+    return work.done()
 
 
 def _result(work: asyncio.Task[_Outcome[T]]) -> T:
