@@ -93,7 +93,7 @@ class ToolOutput:
     tool_name: str
     step: int
     raw_result: object = None
-    """As the tool returned it, read back from its stored form; None where it failed."""
+    """As the tool returned it, read back from its stored form, also where it could not be shown; None where the tool failed."""
     error: str | None = None
     outcome: str | None = None
     """How a call ended that did not succeed: `error`, `denied`, `timeout` ..."""

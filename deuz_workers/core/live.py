@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast, get_args
 
+from deuz_workers.core.change import Stage
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.messages import NOTHING
 from deuz_workers.core.receipts import MISSING, Receipt
@@ -30,8 +31,9 @@ class LivePart:
     `text`      a fragment of its answer: `text`
     `void`      the call has no answer; what was shown of this turn is dropped
     `reply`     the answer is saved: `chars` of text, `finish_reason`
-    `tool`      a call of a tool has ended: `call_id`, `tool`, and `value`, or `error` and `outcome`; `elsewhere` where the
-                value is too large for the stream and stands in its receipt alone
+    `tool`      a call of a tool has ended: `call_id`, `tool`, and `value`, or `error` and `outcome`, or all of them where what
+                it returned could not be shown; `elsewhere` where the value is too large for the stream and stands in its
+                receipt alone
     `guardrail` a guardrail did not let a value pass as it was: `hook`, `action`, `name`, `reason`, `call_id`; not the value
     `warning`   `setting`, `message`
     `end`       the run has something to report: `status`
@@ -103,23 +105,27 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
                 pass
 
 
+_ENDS: frozenset[Stage] = frozenset(("completed", "failed", "validation-failed", "projection-failed"))
+"""Stages at which it is known how a call ended; one that is `executed` may still miss its schema."""
+
+
 def _ended_call(run: Run, record: Mapping[str, object]) -> Receipt | None:
     """The receipt that the record is about, unless readers were told of its outcome by an earlier commit."""
     for receipt, stored in run.unsaved.receipts:
         if receipt.call_id != record.get("call_id") or receipt.step != record.get("step"):
             continue
-        is_known = stored is not None and (stored.value is not MISSING or stored.stage == receipt.stage)
-        return None if is_known else receipt
+        is_known = stored is not None and stored.stage in _ENDS
+        return receipt if receipt.stage in _ENDS and not is_known else None
     return None
 
 
 def _outcome(receipt: Receipt) -> Mapping[str, object]:
     about: dict[str, object] = {"call_id": receipt.call_id, "tool": receipt.tool}
-    if receipt.value is not MISSING:
-        return about | {"value": receipt.value}
     if receipt.error is not None:
-        return about | {"error": receipt.error, "outcome": receipt.outcome or "error"}
-    return about | {"value": None}
+        about |= {"error": receipt.error, "outcome": receipt.outcome or "error"}
+    if receipt.value is not MISSING or receipt.error is None:
+        about |= {"value": None if receipt.value is MISSING else receipt.value}
+    return about
 
 
 MAX_TEXT_CHARS = 16_000

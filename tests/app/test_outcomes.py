@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
 
-from deuz_workers import Agent, MockModel, ToolContext, ToolError, tool
+from deuz_workers import Agent, Block, Guardrails, MockModel, ToolCallRequest, ToolContext, ToolError, ToolOutput, tool
 from deuz_workers.core.messages import Message, ToolResultPart, message_to_record
+from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.receipts import receipt_record
 from deuz_workers.providers.script import ScriptedReply, call, calls, raw_call, reply
 from deuz_workers.testing.crashing_store import ProcessDied
@@ -99,6 +101,62 @@ async def test_result_receipt_and_journal_name_the_same_outcome(
         [record] = [message_to_record(message) for message in result.messages if message.role == "tool"]
         for stored in (record["parts"][0], receipt_record(receipt, None), last):  # pyright: ignore
             assert "outcome" not in stored
+
+
+@tool(context_schema=int)
+async def scoped() -> str:
+    return "never"
+
+
+def _denies(request: ToolCallRequest) -> bool:
+    return False
+
+
+def _refuses(value: object, context: object) -> Block:
+    return Block("no")
+
+
+TABLE: dict[CallOutcome, tuple[ScriptedReply, dict[str, Any]]] = {
+    "error": (calls(call("fail")), {}),
+    "denied": (calls(call("pay")), {"approve_tool_call": _denies}),
+    "blocked": (calls(call("work")), {"guardrails": Guardrails(on_tool_call=[_refuses])}),
+    "withheld": (calls(call("work")), {"guardrails": Guardrails(on_tool_result=[_refuses])}),
+    "invalid-arguments": (calls(call("count", n="x")), {}),
+    "unknown-tool": (calls(call("nobody")), {}),
+    "invalid-context": (calls(call("scoped")), {}),
+    "timeout": (calls(call("sleep")), {}),
+    "cancelled": (calls(call("wait")), {}),
+    "invalid-result": (calls(call("misfit")), {}),
+    "projection-failed": (calls(call("unreadable")), {}),
+    "not-dispatched": (reply("", call("work"), finish_reason="length"), {}),
+}
+"""How a call of each outcome comes about; `transfer-refused` needs agents that hand over."""
+
+
+def test_the_table_has_every_outcome() -> None:
+    """A new outcome needs a line here, but for the one that nothing has yet."""
+    assert set(get_args(CallOutcome)) - TABLE.keys() == {"transfer-refused"}
+
+
+@pytest.mark.parametrize("outcome", TABLE)
+async def test_result_and_stream_name_the_outcome(memory: World, outcome: CallOutcome) -> None:
+    """The part of the history, where the run got that far, and the part of the stream say the same of the call."""
+    asked, options = TABLE[outcome]
+
+    @tool
+    async def wait(context: ToolContext) -> str:
+        await app.aio.handle("r").cancel()
+        await asyncio.to_thread(context.signal.wait, 10_000)
+        context.signal.raise_if_set()
+        return "never"
+
+    made = Agent("x", model=MockModel([asked, "done"]), tools=[*TOOLS, scoped, wait], **options)
+    app = memory.process(made)
+    stream = app.aio.stream_embedded("x", "go", run_id="r")
+    shown = [event.outcome async for event in stream.events if isinstance(event, ToolOutput)]
+    told = [part.outcome for message in (await stream.result).messages for part in message.tool_results]
+    assert shown == ([] if outcome == "not-dispatched" else [None] if outcome == "withheld" else [outcome])
+    assert told == ([] if outcome == "cancelled" else [outcome])
 
 
 @pytest.mark.spec("OUTC-004")
