@@ -91,9 +91,16 @@ if TYPE_CHECKING:
     from deuz_workers.app.pending import PendingApproval, PendingClientCall
     from deuz_workers.app.producer_key import ProducerKey
     from deuz_workers.app.reducer import Reducer, reducer
+    from deuz_workers.app.repair import RunRepair
     from deuz_workers.app.report import RunReport, inspect_run
     from deuz_workers.app.results import AgentResult, UnknownEffect
-    from deuz_workers.app.run_agent import resume_agent, resume_agent_sync, run_agent, run_agent_sync
+    from deuz_workers.app.run_agent import (
+        reconcile_agent_run,
+        resume_agent,
+        resume_agent_sync,
+        run_agent,
+        run_agent_sync,
+    )
     from deuz_workers.app.settings import Settings
     from deuz_workers.app.stream import Stream
     from deuz_workers.app.stream_agent import (
@@ -245,6 +252,7 @@ __all__ = [
     "RunFailedError",
     "RunFileError",
     "RunNotFoundError",
+    "RunRepair",
     "RunReport",
     "SchemaTooNewError",
     "ScopeMismatchError",
@@ -290,6 +298,7 @@ __all__ = [
     "cost_above",
     "create_execution_context",
     "inspect_run",
+    "reconcile_agent_run",
     "reducer",
     "resume_agent",
     "resume_agent_sync",
@@ -318,7 +327,8 @@ _HOMES = {
     "app.reducer": ("Reducer", "reducer"),
     "app.report": ("RunReport", "inspect_run"),
     "app.results": ("AgentResult", "UnknownEffect"),
-    "app.run_agent": ("resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
+    "app.repair": ("RunRepair",),
+    "app.run_agent": ("reconcile_agent_run", "resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
     "app.settings": ("Settings",),
     "app.stream": ("Stream",),
     "app.stream_agent": ("resume_stream_agent", "resume_stream_agent_sync", "stream_agent", "stream_agent_sync"),

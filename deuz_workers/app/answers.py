@@ -8,6 +8,7 @@ from typing import cast
 
 from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.answers_below import hand_in_below
+from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import ResultWarning
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
@@ -17,6 +18,7 @@ from deuz_workers.core.bare_id import names_one_call
 from deuz_workers.core.change import FINAL, Bell, ItemAnswer
 from deuz_workers.core.codec import encode
 from deuz_workers.core.pending_item import CallItem, CallItemKind, binding_of_call, read_call_items
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.engine.taken_answers import NOT_NEEDED
 from deuz_workers.errors import AnswerConflictError, ConfigurationError
@@ -76,7 +78,27 @@ class Answers:
                     run_id=run_id,
                     item_id=answered.item_id,
                 )
+        if late := self._late(loaded, signing):
+            await store.add_note(scope, run_id, "verdict", encode({"verdicts": late}))
         await self.hand_in_effects(store, loaded, signing)
+
+    def _late(self, loaded: Loaded, signing: Signing | None) -> dict[str, Mapping[str, object]]:
+        """Verdicts on calls of a turn that has been taken up and holds none for them, by approval id (APR-012)."""
+        if not self._verdicts or loaded.head.status != "running":
+            return {}
+        run = _run_of(loaded)
+        found: dict[str, Mapping[str, object]] = {}
+        for call in run.open_calls if run.envelope.checkpoint.taken_up else ():
+            item_id = binding_of_call("approval", run.envelope.run_id, run.step, call).item_id
+            bare = self._verdicts.get(call.call_id) if names_one_call(run, call.call_id) else None
+            record = self._verdicts.get(item_id) or bare
+            if record is None or call.call_id in run.receipts or call.call_id in run.envelope.verdicts:
+                continue
+            record = {**record, "approval_id": item_id}
+            if signing is not None and record["approved"] is True:
+                record = _with_token_checked(record, item_id, run, signing)
+            found[item_id] = record
+        return found
 
     def settled_calls(self, loaded: Loaded) -> frozenset[str]:
         """Interrupted calls that something is said about. Raises `ReconciliationError` for a word that fits none."""
@@ -140,7 +162,7 @@ class Answers:
             if item.binding.kind == "approval":
                 record = self._verdict(item, run, ambiguous)
                 if record is not None and signing is not None and record["approved"] is True:
-                    record = _with_token_checked(record, item, run, signing)
+                    record = _with_token_checked(record, item.item_id, run, signing)
                 if record is not None and record["approved"] is not True:
                     denied.add(item.binding.call_id)
             else:
@@ -168,6 +190,8 @@ class Answers:
         if record is None:
             return None
         terms = item.approval
+        if not isinstance(record.get("by"), str | None):
+            return None  # a list of people counts for calls that run again
         if terms.people and record.get("by") not in terms.people:
             return None
         if record["approved"] is True and terms.needed > 1:
@@ -176,10 +200,10 @@ class Answers:
 
 
 async def hand_in_and_ring(
-    access: Access, scope: str, run_id: str, answers: Answers
+    access: Access, scope: str, run_id: str, answers: Answers, policy: ExecutionPolicy | None = None
 ) -> tuple[int | None, tuple[ResultWarning, ...]]:
-    """Store `answers` if they leave nothing open, and ring the run; the revision that it goes on from, None if it does not, and
-    what is to be said about answers without influence.
+    """Store `policy` and then `answers`, if they leave nothing open, and ring the run; the revision that it goes on from, None
+    if it does not, and what is to be said about answers without influence.
 
     Raises `RunNotFoundError`, `ConfigurationError`, `AnswerConflictError`; nothing was stored then.
     """
@@ -190,6 +214,7 @@ async def hand_in_and_ring(
     warnings = answers.warnings(loaded)
     if loaded.head.status in FINAL or not answers.settle(loaded):
         return None, warnings
+    await narrow(access.store, loaded, policy)
     await answers.hand_in(access.store, loaded, await access.signing())
     await access.ring(await hand_in_below(access.store, loaded.head, answers, await access.signing()))
     head = await access.head(scope, run_id)
@@ -207,13 +232,13 @@ def _run_of(loaded: Loaded) -> Run:
     return read_run(loaded.head, loaded.messages, loaded.receipts)
 
 
-def _with_token_checked(record: Mapping[str, object], item: CallItem, run: Run, signing: Signing) -> Mapping[str, object]:
+def _with_token_checked(record: Mapping[str, object], approval_id: str, run: Run, signing: Signing) -> Mapping[str, object]:
     """An approval without a good token denies (APR-015)."""
     envelope = run.envelope
     token = record.get("token")
-    if signing.signer.fits(token, envelope.scope, envelope.run_id, item.item_id, now_ms=signing.now_ms):
+    if signing.signer.fits(token, envelope.scope, envelope.run_id, approval_id, now_ms=signing.now_ms):
         return record
-    return {"approval_id": item.item_id, "approved": False, "reason": DENIAL}
+    return {"approval_id": approval_id, "approved": False, "reason": DENIAL}
 
 
 def _results_of(given: ClientResults) -> dict[str, Mapping[str, object]]:

@@ -42,7 +42,8 @@ from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError, RunExistsError, SwarmConflictError
 from deuz_workers.ports.context import given_context
-from deuz_workers.ports.store import Created, NewRun, RunPage, RunQuery
+from deuz_workers.ports.run_query import RunPage, RunQuery, run_query
+from deuz_workers.ports.store import Created, NewRun
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -183,15 +184,17 @@ class AsyncClient:
         client_tool_results: ClientResults = NO_RESULTS,
         retry_tool_call_ids: Iterable[str] = (),
         reconciled_tool_results: Reconciled = NO_OUTCOMES,
+        policy: ExecutionPolicy | None = None,
     ) -> AgentStream:
-        """Hand in answers, as `resume_agent` takes them, and read the leg that they begin from the worker that executes it.
+        """Hand in answers and a policy, as `resume_agent` takes them, and read the leg that a worker executes then.
 
         Nothing is stored before the stream is started, nor if they leave something open: then the result says what.
         """
+        check_policy("this resume", policy)
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
 
         async def begin() -> Begun:
-            return Begun(run_id, *await hand_in_and_ring(self._access, scope, run_id, answers))
+            return Begun(run_id, *await hand_in_and_ring(self._access, scope, run_id, answers, policy))
 
         return self._stream(scope, run_id, "", begin)
 
@@ -205,6 +208,7 @@ class AsyncClient:
         run_id: str | None = None,
         idempotency_key: str | None = None,
         scope: str = "default",
+        start_at: Moment | None = None,
         deadline: Moment | None = None,
         tags: Mapping[str, str] = NO_TAGS,
         queue: str | None = None,
@@ -215,8 +219,8 @@ class AsyncClient:
     ) -> AsyncSwarmHandle:
         """The swarm and all its tasks are rows, its first tasks have slots, and workers were asked to look.
 
-        Args: as for `enqueue`. `budget`: of all tasks together, None: the swarm's. With `connection` no slot is filled before
-        the sweep comes, or you ring: `await handle.ring()`.
+        Args: as for `enqueue`. `start_at`: no task gets a slot before. `budget`: of all tasks together, None: the swarm's. With
+        `connection` no slot is filled before the sweep comes, or you ring: `await handle.ring()`.
 
         Raises: SwarmDefinitionError, a task is bound to what the application does not know; SwarmConflictError, a run of that
         id exists, or the key belongs to another request; ScopeMismatchError; store errors as for `enqueue`.
@@ -225,6 +229,7 @@ class AsyncClient:
             run_id,
             idempotency_key,
             scope,
+            start_at,
             deadline=deadline,
             tags=tags,
             queue=queue,
@@ -326,8 +331,7 @@ class AsyncClient:
         `owned`: the application is closed when the stream ends.
         """
         options = embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets)
-        asked = self._asked(agent, prompt, messages, options)
-        context = given_context(tools_context, runtime_context)
+        asked, context = self._asked(agent, prompt, messages, options), given_context(tools_context, runtime_context)
 
         async def work(named: Named) -> AgentResult[Any]:
             return await run_embedded(self._app, asked, options, context, named)
@@ -395,7 +399,7 @@ class AsyncClient:
 
     async def list_runs(self, query: RunQuery | None = None) -> RunPage:
         """A page of runs, newest change of status first; its `cursor` in the next query goes on behind it."""
-        return await self._access.store.list_runs(query or RunQuery())
+        return await self._access.store.list_runs(run_query(query))
 
     async def prune(
         self,
@@ -410,7 +414,7 @@ class AsyncClient:
         Swarms go with their tasks. Runs that are suspended, parked or alive stay. Their ids and idempotency keys are free
         afterwards: asking again under one starts a new run. Raises `ConfigurationError` for a status that is no end.
         """
-        return await prune(self._access.store, older_than, tuple(status), scope, batch)
+        return await prune(self._access.store, older_than, status, scope, batch)
 
     async def fork(
         self,

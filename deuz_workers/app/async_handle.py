@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from deuz_workers.app.access import Access, Pauses, not_found
+from deuz_workers.app.agent import check_policy
 from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.below import below_of, reports
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.door import Answer, Door
+from deuz_workers.app.narrowing import narrow_run
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
 from deuz_workers.app.report import RunReport, report_on
 from deuz_workers.app.results import NOTHING_BELOW, AgentResult, Below, UnknownEffect
@@ -22,8 +24,9 @@ from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import FINAL, Bell, ItemRow, RunStatus
 from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.receipts import fold_receipts
-from deuz_workers.errors import ResultTimeoutError
+from deuz_workers.errors import ConfigurationError, ResultTimeoutError
 
 EVENTS_PER_READ = 500
 NOTHING: Mapping[str, Any] = {}
@@ -148,6 +151,7 @@ class AsyncHandle(AsyncRun):
         by: str | None = None,
         token: str | None = None,
         arguments: Mapping[str, object] | None = None,
+        policy: ExecutionPolicy | None = None,
     ) -> Answer:
         """Let the call run; the run goes on once no other item is open. Stored at once, whatever else is pending.
 
@@ -156,22 +160,46 @@ class AsyncHandle(AsyncRun):
             by: who approves; needed where several people have to.
             token: the request's, where the application signs its requests. With a `PendingApproval` it is known.
             arguments: the call runs with these instead; both are recorded.
+            policy: narrows what the run may do from here on, as `narrow` does; stored before the approval.
 
         Raises `AnswerConflictError` with the winning verdict if it was answered before; `AnswerRefusedError`, whose `part`
         says what does not match, and nothing was written; `RunNotFoundError`.
         """
-        return await self._door.verdict(approval, approved=True, reason=reason, by=by, token=token, arguments=arguments)
+        door = self._door(policy)
+        return await door.verdict(approval, approved=True, reason=reason, by=by, token=token, arguments=arguments)
 
-    async def deny(self, approval: str | PendingApproval, reason: str | None = None, *, by: str | None = None) -> Answer:
+    async def deny(
+        self,
+        approval: str | PendingApproval,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        policy: ExecutionPolicy | None = None,
+    ) -> Answer:
         """Refuse the call; the model is told, with the reason. Otherwise like `approve`; needs no token."""
-        return await self._door.verdict(approval, approved=False, reason=reason, by=by)
+        return await self._door(policy).verdict(approval, approved=False, reason=reason, by=by)
 
     async def answer(
-        self, call: str | PendingClientCall, output: object = None, *, error: str | None = None, by: str | None = None
+        self,
+        call: str | PendingClientCall,
+        output: object = None,
+        *,
+        error: str | None = None,
+        by: str | None = None,
+        policy: ExecutionPolicy | None = None,
     ) -> Answer:
         """Hand in what a client's execution of a call returned, or how it failed. Stored at once. Raises as `approve` does."""
         given = output if error is None else error
-        return await self._door.result(call, given, is_error=error is not None, by=by)
+        return await self._door(policy).result(call, given, is_error=error is not None, by=by)
+
+    async def narrow(self, policy: ExecutionPolicy) -> bool:
+        """From the run's next step on it may do only what `policy` allows too; False: it has ended before.
+
+        What it has begun goes on, and nothing makes it wider again. Raises `ConfigurationError`, `RunNotFoundError`.
+        """
+        if check_policy("what narrows a run", policy) is None:
+            raise ConfigurationError("pass ExecutionPolicy(allowed_tools=...); None narrows nothing")
+        return await narrow_run(self._access, self.scope, self.run_id, policy)
 
     async def unknown_effects(self) -> tuple[UnknownEffect, ...]:
         """Interrupted calls of a parked run, of which nobody knows whether they had their effect. Raises `RunNotFoundError`."""
@@ -181,28 +209,39 @@ class AsyncHandle(AsyncRun):
         """What happened, what nobody knows, and what to do. Raises `RunNotFoundError`, `CheckpointVersionError`."""
         return await report_on(self._access.store, self.scope, self.run_id, await self._access.signing())
 
-    async def retry(self, call_ids: Iterable[str] | None = None, *, approvals: Verdicts = NO_VERDICTS) -> tuple[str, ...]:
+    async def retry(
+        self,
+        call_ids: Iterable[str] | None = None,
+        *,
+        approvals: Verdicts = NO_VERDICTS,
+        policy: ExecutionPolicy | None = None,
+    ) -> tuple[str, ...]:
         """Free a parked run: its interrupted calls run once more, which are returned. None: all of them.
 
         Args:
             call_ids: ids of calls, or effect ids, which name one execution of a call.
             approvals: a gated call runs again only if its verdict is given again, under the effect's `approval_id` or its
                 `effect_id`; otherwise it is answered as denied.
+            policy: narrows the run as `narrow` does; stored before.
 
         Also frees a run that is parked as `quarantine`, and forgets its unclean ends. Raises `ReconciliationError`, whose
         `part` says what does not match, unless the run is parked and every interrupted call is named; nothing is changed then.
         `RunNotFoundError`.
         """
-        return await settle(self._access, self.scope, self.run_id, retry=call_ids, outputs={}, errors={}, approvals=approvals)
+        check_policy("this retry", policy)
+        return await settle(
+            self._access, self.scope, self.run_id, retry=call_ids, outputs={}, errors={}, approvals=approvals, policy=policy
+        )
 
-    async def retry_failed(self) -> bool:
-        """Take a failed run up again where it stood; False, without effect, where it has not failed.
+    async def retry_failed(self, policy: ExecutionPolicy | None = None) -> bool:
+        """Take a failed run up again where it stood, held to `policy` too; False, without effect, where it has not failed.
 
         Calls that were completed are answered from their receipts; verdicts and client results are not needed again. Raises
         `RetryRefusedError`, a `TypeError`, for a lasting cause; `ConfigurationError` where it is not known what became of a
         call; `RunNotFoundError`. Nothing was written then.
         """
-        return await take_up(self._access, self.scope, self.run_id)
+        check_policy("this retry", policy)
+        return await take_up(self._access, self.scope, self.run_id, policy)
 
     async def reconcile(
         self,
@@ -211,17 +250,27 @@ class AsyncHandle(AsyncRun):
         errors: Mapping[str, str] = NOTHING,
         retry: Iterable[str] = (),
         approvals: Verdicts = NO_VERDICTS,
+        policy: ExecutionPolicy | None = None,
     ) -> None:
         """Say what became of the interrupted calls of a parked run, by call or effect id: their results, or how they failed.
 
         An outcome is treated as if the tool had returned it just now: checked, projected, answered. `retry` and `approvals`: of
         calls that run once more. Together they must name every interrupted call. Raises as `retry` does.
         """
-        await settle(self._access, self.scope, self.run_id, retry=retry, outputs=outputs, errors=errors, approvals=approvals)
+        check_policy("this reconciliation", policy)
+        await settle(
+            self._access,
+            self.scope,
+            self.run_id,
+            retry=retry,
+            outputs=outputs,
+            errors=errors,
+            approvals=approvals,
+            policy=policy,
+        )
 
-    @property
-    def _door(self) -> Door:
-        return Door(self._access, self.scope, self.run_id)
+    def _door(self, policy: ExecutionPolicy | None) -> Door:
+        return Door(self._access, self.scope, self.run_id, check_policy("this answer", policy))
 
     async def wait_for_report(self) -> None:
         """Return when `result` has something to give. Raises `RunNotFoundError`."""

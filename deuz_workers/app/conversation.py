@@ -33,7 +33,7 @@ def first_messages(prompt: Content | None, messages: Iterable[GivenMessage] | No
         raise ConfigurationError("a run starts from a prompt or from messages: give exactly one of the two")
     if messages is None:
         return (_user(cast(Content, prompt)),)
-    if isinstance(messages, str | Mapping | Message):
+    if isinstance(messages, str | Mapping | Message) or not isinstance(messages, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("messages is a list of messages; pass a single text as prompt")
     found = tuple(_message(place, given) for place, given in enumerate(messages))
     if not found:
@@ -47,6 +47,8 @@ def _user(prompt: Content) -> Message:
         if not prompt.strip():
             raise ConfigurationError("the prompt is empty; a run needs something to answer")
         return user(prompt)
+    if not isinstance(prompt, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
+        raise ConfigurationError(f"prompt is text or a list of parts, not a {type(prompt).__name__}")
     parts = tuple(prompt)
     if not parts or not all(isinstance(part, _PARTS) for part in parts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError("prompt is text or a list of parts such as TextPart and ImagePart")

@@ -96,7 +96,7 @@ class Deuz:
 
     @cached_property
     def access(self) -> Access:
-        """What clients and the gateway work with."""
+        """What clients, doors, handles and the gateway work with."""
         return Access(
             self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.live.source, self.ids
         )
@@ -209,6 +209,7 @@ class Deuz:
         run_id: str | None = None,
         idempotency_key: str | None = None,
         scope: str = "default",
+        start_at: Moment | None = None,
         deadline: Moment | None = None,
         tags: Mapping[str, str] = NO_TAGS,
         queue: str | None = None,
@@ -226,6 +227,7 @@ class Deuz:
                     run_id=run_id,
                     idempotency_key=idempotency_key,
                     scope=scope,
+                    start_at=start_at,
                     deadline=deadline,
                     tags=tags,
                     queue=queue,

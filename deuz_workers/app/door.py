@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 from deuz_workers.app.access import Access, not_found
+from deuz_workers.app.narrowing import store_policy
 from deuz_workers.app.pending import Pending
 from deuz_workers.core.bare_id import names_one_call
 from deuz_workers.core.change import ItemAnswer
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.delegation import is_below
 from deuz_workers.core.pending_item import CallBinding, CallItem, CallItemKind, arguments_digest, read_call_items
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.engine.taken_answers import companions
 from deuz_workers.errors import AnswerConflictError, AnswerRefusedError, ToolArgumentsError
@@ -39,6 +41,9 @@ class Door:
     access: Access
     scope: str
     run_id: str
+    policy: ExecutionPolicy | None = None
+    """Narrows the run; stored before the answer, and once nothing speaks against the answer. Where somebody else answers in
+    between, the run is narrowed all the same."""
 
     async def verdict(
         self,
@@ -105,11 +110,12 @@ class Door:
         return Answer(item.item_id, answered.open_items)
 
     async def _store(self, answers: list[ItemAnswer]) -> Answered:
+        bells = [] if self.policy is None else [await store_policy(self.access.store, self.scope, self.run_id, self.policy)]
         answered = await self.access.store.answer_items(self.scope, self.run_id, answers)
         if answered is None:
             raise not_found(self.scope, self.run_id)
         if answered.stored:
-            bells = [answered.bell]
+            bells.append(answered.bell)
             if answered.swarm_rid is not None:
                 bells.extend(await self.access.store.fill_slots(answered.swarm_rid))
             await self.access.ring(bells)

@@ -16,10 +16,12 @@ from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.below import read_below
 from deuz_workers.app.ledger import accounting
+from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
 from deuz_workers.app.pending import Signing
+from deuz_workers.app.repair import drop_late_signal
 from deuz_workers.app.results import RECONCILIATION, AgentResult, effects_of, refused, result_of
-from deuz_workers.app.runtime import NO_CONTEXTS, NO_POLICIES, Runtime
+from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.stream_sources import Named
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
@@ -47,7 +49,7 @@ from deuz_workers.errors import (
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import NO_TOOLS
 from deuz_workers.ports.live import LiveSink
-from deuz_workers.ports.store import Loaded, NewRun
+from deuz_workers.ports.store import Loaded, NewRun, RunStore
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -70,7 +72,6 @@ async def driver(
     queues: tuple[str, ...] | None = (IN_PROCESS_QUEUE,),
     sweep_interval_ms: int = 200,
     contexts: Mapping[tuple[str, str], RunContext] = NO_CONTEXTS,
-    policies: Mapping[tuple[str, str], ExecutionPolicy] = NO_POLICIES,
 ) -> AsyncGenerator[InProcess]:
     """A driver on the running loop; while it is open, `app` rings it from any thread.
 
@@ -83,7 +84,7 @@ async def driver(
     settings = replace(
         app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns), alone=concurrency == 1
     )
-    runtime = Runtime(app, doorbell, sink=sink, settings=settings, contexts=contexts, policies=policies)
+    runtime = Runtime(app, doorbell, sink=sink, settings=settings, contexts=contexts)
     await runtime.open()
     app.doorbell.add(doorbell)
     try:
@@ -91,6 +92,27 @@ async def driver(
     finally:
         app.doorbell.discard(doorbell)
         await runtime.close()
+
+
+_DRIVEN: set[tuple[int, str, str]] = set()
+"""Runs that somebody in this process drives by name: the identity of the store object, scope and run id."""
+
+
+@asynccontextmanager
+async def _alone(store: RunStore, scope: str, run_id: str) -> AsyncGenerator[None]:
+    """Nobody else of this process drives the run over this store object, else raises `AgentRunLeaseError` at once.
+
+    A courtesy for callers, and no protection of what is stored: that is the lease's business, and the revision's (CKP-008).
+    """
+    name = (id(store), scope, run_id)
+    if name in _DRIVEN:
+        text = f"run {run_id!r} is being driven in this process already; await that call, or wait for the run's handle"
+        raise AgentRunLeaseError(text, code="lease_held", run_id=run_id)
+    _DRIVEN.add(name)
+    try:
+        yield
+    finally:
+        _DRIVEN.discard(name)
 
 
 async def run_embedded(
@@ -109,9 +131,10 @@ async def run_embedded(
             run_id = created.run_id
             if named is not None:
                 await named(run_id)
-            if context is not None:
-                contexts[scope, run_id] = context
-            return await _driven(app, driving, scope, run_id, asked.agent)
+            async with _alone(app.store, scope, run_id):
+                if context is not None:
+                    contexts[scope, run_id] = context
+                return await _driven(app, driving, scope, run_id, asked.agent)
     except REFUSALS as error:
         return refused(run_id, scope, asked.agent, error)
     except DeuzError:
@@ -133,13 +156,13 @@ async def resume_embedded(
     """Hand in `answers` if they are complete, and drive the run until it has something to report.
 
     Refusals are `failed` results. A run that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008).
+    `policy` is stored before the first answer, so that whoever goes on with the run is held to it.
     `retry_failed`: one that failed for a passing cause goes on; for a lasting cause the error is a `TypeError` (MDL-012).
     """
     agent = ""
     contexts = {} if context is None else {(scope, run_id): context}
-    policies = {} if policy is None else {(scope, run_id): policy}
     try:
-        async with driver(app, contexts=contexts, policies=policies) as driving:
+        async with _alone(app.store, scope, run_id), driver(app, contexts=contexts) as driving:
             loaded = await app.store.load(scope, run_id)
             if loaded is None:
                 raise ScopeMismatchError(
@@ -156,10 +179,13 @@ async def resume_embedded(
             warnings = answers.warnings(loaded)
             definition = app.registry.agent(agent)
             settles = answers.settle(loaded, NO_TOOLS if definition is None else definition.tools)
+            if loaded.head.status in FINAL:
+                await drop_late_signal(app.access, loaded.head, app.settings.lease_ttl_ms)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
                 result = await _result(app, loaded)
                 return replace(result, warnings=(*result.warnings, *warnings))
             _check_binding(app, loaded)
+            await narrow(app.store, loaded, policy)
             if settles:
                 if answers.words.any and loaded.head.parked is None:
                     await _wait_for_holder(app, scope, run_id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.agent import Agent, check_budget
 from deuz_workers.app.conversation import Content, first_messages
-from deuz_workers.app.names import check_name, check_run_id
+from deuz_workers.app.names import check_id, check_name, check_run_id
 from deuz_workers.app.order import budget_record, message_rows
 from deuz_workers.core.change import Bell, MessageRow
 from deuz_workers.core.codec import digest, encode
@@ -44,7 +44,7 @@ async def fork(access: Access, agents: Mapping[str, Agent], name: tuple[str, str
 
     Raises `ForkRefusedError`, `RunExistsError`, `RunNotFoundError`, `ConfigurationError`; nothing was written then.
     """
-    scope, run_id = name
+    scope, run_id = check_id("a scope", name[0]), check_id("a run id", name[1])
     if wanted.run_id is not None:
         check_run_id(wanted.run_id)
     if wanted.queue is not None:

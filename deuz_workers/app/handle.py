@@ -18,6 +18,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.envelope import AgentRunEnvelope
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.ports.swarm_rows import SwarmSnapshot
 
 Inner = TypeVar("Inner", bound=AsyncRun)
@@ -93,19 +94,37 @@ class Handle(SyncRun[AsyncHandle]):
         by: str | None = None,
         token: str | None = None,
         arguments: Mapping[str, object] | None = None,
+        policy: ExecutionPolicy | None = None,
     ) -> Answer:
         """Let the call run."""
-        return LOOP.run(self._inner.approve(approval, reason, by=by, token=token, arguments=arguments))
+        return LOOP.run(self._inner.approve(approval, reason, by=by, token=token, arguments=arguments, policy=policy))
 
-    def deny(self, approval: str | PendingApproval, reason: str | None = None, *, by: str | None = None) -> Answer:
+    def deny(
+        self,
+        approval: str | PendingApproval,
+        reason: str | None = None,
+        *,
+        by: str | None = None,
+        policy: ExecutionPolicy | None = None,
+    ) -> Answer:
         """Refuse the call; the model is told, with the reason."""
-        return LOOP.run(self._inner.deny(approval, reason, by=by))
+        return LOOP.run(self._inner.deny(approval, reason, by=by, policy=policy))
 
     def answer(
-        self, call: str | PendingClientCall, output: object = None, *, error: str | None = None, by: str | None = None
+        self,
+        call: str | PendingClientCall,
+        output: object = None,
+        *,
+        error: str | None = None,
+        by: str | None = None,
+        policy: ExecutionPolicy | None = None,
     ) -> Answer:
         """Hand in what a client's execution of a call returned, or how it failed."""
-        return LOOP.run(self._inner.answer(call, output, error=error, by=by))
+        return LOOP.run(self._inner.answer(call, output, error=error, by=by, policy=policy))
+
+    def narrow(self, policy: ExecutionPolicy) -> bool:
+        """From its next step on the run may do only what `policy` allows too; False: it has ended before."""
+        return LOOP.run(self._inner.narrow(policy))
 
     def unknown_effects(self) -> tuple[UnknownEffect, ...]:
         """Interrupted calls of a parked run, of which nobody knows whether they had their effect."""
@@ -115,13 +134,19 @@ class Handle(SyncRun[AsyncHandle]):
         """What happened, what nobody knows, and what to do."""
         return LOOP.run(self._inner.report())
 
-    def retry(self, call_ids: Iterable[str] | None = None, *, approvals: Verdicts = NO_VERDICTS) -> tuple[str, ...]:
+    def retry(
+        self,
+        call_ids: Iterable[str] | None = None,
+        *,
+        approvals: Verdicts = NO_VERDICTS,
+        policy: ExecutionPolicy | None = None,
+    ) -> tuple[str, ...]:
         """Free a parked run: its interrupted calls run once more."""
-        return LOOP.run(self._inner.retry(call_ids, approvals=approvals))
+        return LOOP.run(self._inner.retry(call_ids, approvals=approvals, policy=policy))
 
-    def retry_failed(self) -> bool:
+    def retry_failed(self, policy: ExecutionPolicy | None = None) -> bool:
         """Take a failed run up again where it stood; False, without effect, where it has not failed."""
-        return LOOP.run(self._inner.retry_failed())
+        return LOOP.run(self._inner.retry_failed(policy))
 
     def reconcile(
         self,
@@ -130,9 +155,10 @@ class Handle(SyncRun[AsyncHandle]):
         errors: Mapping[str, str] = NOTHING,
         retry: Iterable[str] = (),
         approvals: Verdicts = NO_VERDICTS,
+        policy: ExecutionPolicy | None = None,
     ) -> None:
         """Say what became of the interrupted calls of a parked run, by call or effect id."""
-        LOOP.run(self._inner.reconcile(outputs, errors=errors, retry=retry, approvals=approvals))
+        LOOP.run(self._inner.reconcile(outputs, errors=errors, retry=retry, approvals=approvals, policy=policy))
 
 
 class SwarmHandle(SyncRun[AsyncSwarmHandle]):

@@ -11,6 +11,7 @@ from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
+from deuz_workers.app.repair import RunRepair, repair_run
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.settings import Settings
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
@@ -137,6 +138,24 @@ async def resume_agent(
             await app.aclose()
 
 
+async def reconcile_agent_run(
+    run_id: str, *, store: str | RunStore, leases: LeaseProvider | None = None, scope: str = "default"
+) -> RunRepair:
+    """What is left to do beside a run that nobody drives is done, under its lease: a cancel that was signalled for a run which
+    has ended is dropped; one of a run that goes on is kept.
+
+    `store`, `leases`: as for `resume_agent`, which is what goes on with the run itself. Raises `AgentRunLeaseError` with the
+    code `lease_held` while another executor has it, `ScopeMismatchError`, `CheckpointVersionError`, store errors; nothing was
+    written then.
+    """
+    app, owned = _application((), store, leases)
+    try:
+        return await repair_run(app.access, scope, run_id, app.settings.lease_ttl_ms)
+    finally:
+        if owned:
+            await app.aclose()
+
+
 def run_agent_sync(agent: Agent, prompt: Content | None = None, **options: Any) -> AgentResult[Any]:
     """`run_agent` for code without an event loop; the same arguments."""
     return LOOP.run(run_agent(agent, prompt, **options))
@@ -151,10 +170,14 @@ def application_of(agent: Agent, store: str | RunStore | None, leases: LeaseProv
     """An application of this one agent over `store`, and whether its connections are ours to close."""
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
         raise ConfigurationError(f"run_agent takes an Agent, not a {type(agent).__name__}; a name needs an application")
+    return _application((agent,), store, leases)
+
+
+def _application(agents: tuple[Agent, ...], store: str | RunStore | None, leases: LeaseProvider | None) -> tuple[Deuz, bool]:
     if store is not None and not isinstance(store, str):
         settings = Settings(broker_url=None, leases_url="memory://")
-        return Deuz([agent], settings=settings, store=store, leases=leases), False
-    return Deuz([agent], settings=_settings_at(store or MEMORY), leases=leases), True
+        return Deuz(agents, settings=settings, store=store, leases=leases), False
+    return Deuz(agents, settings=_settings_at(store or MEMORY), leases=leases), True
 
 
 def _settings_at(url: str) -> Settings:

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 
 NO_CONTEXTS: Mapping[tuple[str, str], RunContext] = {}
-NO_POLICIES: Mapping[tuple[str, str], ExecutionPolicy] = {}
 
 
 class Runtime:
@@ -46,9 +44,8 @@ class Runtime:
         settings: EngineSettings | None = None,
         builds: Builds | None = None,
         contexts: Mapping[tuple[str, str], RunContext] = NO_CONTEXTS,
-        policies: Mapping[tuple[str, str], ExecutionPolicy] = NO_POLICIES,
     ) -> None:
-        """What is not given is the application's. `contexts` and `policies`: see `Gear`."""
+        """What is not given is the application's. `contexts`: see `Gear`."""
         self._app = app
         clock = clock or app.clock
         self.store: RunStore = store or app.store
@@ -75,7 +72,6 @@ class Runtime:
             breakers=app.breakers,
             builds=builds or NoBuilds(),
             contexts=contexts,
-            policies=policies,
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from deuz_workers.app.access import Access, not_found
+from deuz_workers.app.narrowing import store_policy
 from deuz_workers.app.results import UnknownEffect, effects_of
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
 from deuz_workers.app.words import Words, note_body, refuse, token_is_good
 from deuz_workers.core.change import FINAL, Head
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.errors import CheckpointVersionError, CodecError, ReconciliationError
@@ -35,8 +37,10 @@ async def settle(
     outputs: Mapping[str, object],
     errors: Mapping[str, str],
     approvals: Verdicts = NO_VERDICTS,
+    policy: ExecutionPolicy | None = None,
 ) -> tuple[str, ...]:
     """Store what is said and ring the run; returns the calls that run again. `retry` None: all that nothing is said about.
+    `policy` narrows the run and is stored before.
 
     Complete or of no effect, and one note: raises `ReconciliationError`, whose `part` says what does not match, where the run
     is not parked, a call was not interrupted or is named twice, or one is left open; `RunNotFoundError`.
@@ -58,7 +62,9 @@ async def settle(
         if retry is None:
             given = replace(given, retry=given.left(run))
         again, body = await _checked(access, given, run)
-    # One note, so that all of it arrives or nothing; a retry sets the unclean ends of the run back.
+    # What is said is one note, so that all of it arrives or nothing; a retry sets the unclean ends of the run back.
+    if policy is not None:
+        await store_policy(access.store, scope, run_id, policy)
     kind = "retry" if again or head.parked == QUARANTINE or not said else "reconcile"
     note = await access.store.add_note(scope, run_id, kind, body)
     if note is None:

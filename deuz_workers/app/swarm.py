@@ -126,6 +126,7 @@ class Swarm:
             encode_body(AgentRunEnvelope(rid, options.scope, run_id, "swarm", self.name, scopes=scopes, shared=shared)),
             queue=options.queue or self.queue or "default",
             priority=options.priority,
+            start=when("start_at", options.start_at),
             deadline=when("deadline", options.deadline),
             tags=dict(options.tags),
             idempotency_key=options.idempotency_key,
@@ -174,6 +175,7 @@ class Swarm:
             priority=head.priority,
             deadline=head.deadline,
             tags=head.tags,
+            concurrency_key=known.concurrency_key if known else None,
             budget=budget,
         )
 

@@ -31,8 +31,9 @@ def is_unsettled(loaded: Loaded, settled: Collection[str]) -> bool:
     return bool(unsettled(_run_of(loaded), frozenset(settled)))
 
 
-async def take_up(access: Access, scope: str, run_id: str) -> bool:
-    """Take a failed run up again and ring for it; False, without effect, where it has not failed (MDL-012).
+async def take_up(access: Access, scope: str, run_id: str, policy: ExecutionPolicy | None = None) -> bool:
+    """Take a failed run up again, held to `policy` too, and ring for it; False, without effect, where it has not failed
+    (MDL-012).
 
     Raises `RetryRefusedError` for a lasting cause; `ConfigurationError` where an effect is unknown; `RunNotFoundError`. Nothing
     was written then.
@@ -48,7 +49,7 @@ async def take_up(access: Access, scope: str, run_id: str) -> bool:
                 f"run {run_id!r} has calls of which nobody knows what became; resume it with retry_failed and say so",
                 code="tool-reconciliation-required",
             )
-        if await reopen(access.store, access.ids, loaded):
+        if await reopen(access.store, access.ids, loaded, policy):
             await access.ring([_bell(loaded.head)])
             return True
 

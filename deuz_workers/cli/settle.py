@@ -29,7 +29,9 @@ Approved = Annotated[
     list[str] | None,
     typer.Option("--approve", metavar="ID", help="Of a gated call that runs again: it is approved again. May be repeated."),
 ]
-By = Annotated[str | None, typer.Option(metavar="NAME", help="Who approves; with --approve.")]
+By = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Who approves; with --approve. Repeated where several people have to.")
+]
 Tokens = Annotated[
     list[str] | None,
     typer.Option(
@@ -170,13 +172,14 @@ async def _retry_all(
     return freed, failed
 
 
-def _verdicts(approved: list[str] | None, by: str | None, tokens: list[str] | None) -> dict[str, Mapping[str, object]]:
+def _verdicts(approved: list[str] | None, by: list[str] | None, tokens: list[str] | None) -> dict[str, Mapping[str, object]]:
     """By the names that were given."""
     names = approved or []
     if len(tokens or ()) > len(names):
         raise ConfigurationError("--token goes with --approve, one for each")
     given = [*(tokens or []), *[None] * len(names)]
-    said = [{"approved": True, "by": by, "token": token} for _, token in zip(names, given, strict=False)]
+    who = by[0] if by and len(by) == 1 else by or None
+    said = [{"approved": True, "by": who, "token": token} for _, token in zip(names, given, strict=False)]
     return {
         name: {part: value for part, value in record.items() if value is not None}
         for name, record in zip(names, said, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -43,9 +43,10 @@ class Approval:
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigurationError(f"{name} is a whole number of milliseconds from 1, not {value!r}")
 
-    def is_given_by(self, person: str | None) -> bool:
-        """One verdict of this person is enough."""
-        return self.needed == 1 and (not self.people or person in self.people)
+    def is_given_by(self, people: Collection[str]) -> bool:
+        """Together these people are enough. Where anybody may approve and one is enough, nobody needs to be named."""
+        named = set(people) & set(self.people) if self.people else set(people)
+        return len(named) >= self.needed or (self.needed == 1 and not self.people)
 
     def to_record(self) -> dict[str, object]:
         """For the body of an item; its times have columns, and what is not used is absent."""
@@ -67,6 +68,13 @@ class Approval:
             assignee=cast("str | None", record.get("assignee")),
             escalate_to=cast("str | None", record.get("escalate_to")),
         )
+
+
+def people_of(verdict: Mapping[str, object] | None) -> tuple[str, ...]:
+    """Who gave it: `by` is a name, or a list of names where several people agreed."""
+    by: object = None if verdict is None else verdict.get("by")
+    names = cast("list[object]", by) if isinstance(by, list | tuple) else [by]
+    return tuple(name for name in names if isinstance(name, str))
 
 
 ANYBODY = Approval()

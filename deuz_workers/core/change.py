@@ -19,7 +19,7 @@ Stage = Literal["executing", "suspended", "executed", "failed", "validation-fail
 TaskStatus = Literal[
     "pending", "ready", "running", "suspended", "completed", "failed", "blocked", "cancelled", "needs_reconciliation"
 ]
-NoteKind = Literal["cancel", "message", "retry", "reconcile", "child"]
+NoteKind = Literal["cancel", "message", "retry", "reconcile", "child", "policy", "verdict"]
 ItemKind = Literal["approval", "client_tool", "deferral", "child_run", "quarantine"]
 
 NO_USAGE = Usage()
@@ -328,6 +328,8 @@ class Change:
     """A reply or an outcome was recorded: `attempts` goes back to 0."""
     starts: bool = False
     """A model call or a tool begins when this is saved."""
+    hears: bool = False
+    """It would be over with this, and goes on where an input is unseen: then it is refused as behind a cancel."""
     compactions: int = 0
     """This and the next three: of the head after this commit."""
     folded_from: int = 0
@@ -377,7 +379,8 @@ class RevisionConflict:
 
 @dataclass(frozen=True, slots=True)
 class CancelPending:
-    """The change would suspend or end the run, or start an effect, while a cancel is unseen; nothing was written."""
+    """The change would suspend or end the run, or start an effect, while a cancel is unseen, or while any input is where it
+    `hears`; nothing was written."""
 
     cancel_seq: int
 

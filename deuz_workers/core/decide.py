@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, cast
 
+from deuz_workers.core.approval import people_of
 from deuz_workers.core.effects import (
     AnswerTurn,
     AskForOutput,
@@ -100,12 +101,13 @@ def _settle_turn(run: Run, calls: tuple[ToolUsePart, ...]) -> Effect:
         if state == "approved" and verdict is not None and isinstance(edited := verdict.get("arguments"), Mapping):
             call = replace(call, arguments=cast(Mapping[str, object], edited), raw_arguments=None)
         if receipt is None:
-            planned.append(PlannedCall(call, "start", None, state, because, sealed))
+            is_late = verdict is not None and verdict.get("late") is True
+            by = people_of(verdict) if is_late else ()
+            planned.append(PlannedCall(call, "start", None, state, because, sealed, by, is_late))
         elif receipt.stage == "executing" and call.call_id in run.retry_verdicts:
             verdict = run.retry_verdicts[call.call_id]
             state, because = _state_of(verdict)
-            by = None if verdict is None else verdict.get("by")
-            planned.append(PlannedCall(call, "again", receipt, state, because, sealed, by if isinstance(by, str) else None))
+            planned.append(PlannedCall(call, "again", receipt, state, because, sealed, people_of(verdict)))
         elif receipt.stage == "executing":
             planned.append(PlannedCall(call, "rerun", receipt, state, because, sealed))
         elif receipt.stage == "suspended":

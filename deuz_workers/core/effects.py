@@ -61,8 +61,10 @@ class PlannedCall:
     approved_arguments: str | None = None
     """Digest of those that the approval was asked for, where they are not the model's."""
 
-    by: str | None = None
-    """Who gave the verdict of a call that runs again."""
+    by: tuple[str, ...] = ()
+    """Who gave the verdict of a call that runs again, or a late one: the gate judges whether they may."""
+    is_late: bool = False
+    """The verdict came when the turn had been taken up; it counts where the gate asks."""
 
     def is_as_approved(self, arguments: Mapping[str, object] | None) -> bool:
         """Not so where an approval was asked for other arguments than these."""

@@ -22,6 +22,7 @@ from deuz_workers.core.usage import Usage
 Verdict = Literal["verified", "rejected", "inconclusive"]
 
 NO_TEXTS: Mapping[str, str] = MappingProxyType({})
+NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class NotesFolded:
     """Place and kind of notes that nobody can read."""
     cancel_reason: str | None = None
     """What the first cancel among them gave."""
+    policy: ExecutionPolicy | None = None
+    """What all of them that narrow the run allow."""
+    verdicts: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_VERDICTS)
+    """By approval id, on gated calls of a turn that has been taken up; the first on each counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +327,8 @@ class Suspended:
     items: tuple[ItemRow, ...]
     call_ids: tuple[str, ...]
     """Of the calls that wait for an approval."""
+    due_in_ms: int | None = None
+    """At the latest until then, whatever the items say, because the time of the run is over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ from deuz_workers.core.events import (
     Warned,
 )
 from deuz_workers.core.failure import bounded
+from deuz_workers.core.late_verdict import fold_late_verdicts
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
+from deuz_workers.core.narrowing import narrow
 from deuz_workers.core.open_call import (
     abandon_call,
     add_usage,
@@ -112,8 +114,7 @@ def _fold(draft: Draft, event: Event) -> None:
             if event.finalizes and not event.has_loop:
                 draft.change(phase="finalizing")
         case PolicyNarrowed(policy):
-            draft.change(policy=draft.value("policy").narrowed(policy))
-            draft.journal("run.policy_narrowed", **policy.to_record())
+            narrow(draft, policy)
         case GuardrailFired():
             draft.journal(
                 "guardrail", hook=event.hook, action=event.action, name=event.name, reason=event.reason, call_id=event.call_id
@@ -187,6 +188,10 @@ def _fold(draft: Draft, event: Event) -> None:
 
 def _fold_notes(draft: Draft, event: NotesFolded) -> None:
     draft.change(seen_seq=event.seen_seq)
+    if event.policy is not None:
+        narrow(draft, event.policy)
+    if event.verdicts and draft.status == "running" and draft.point("taken_up"):
+        fold_late_verdicts(draft, event.verdicts)
     for place, kind in event.unreadable:
         draft.journal("run.note_unreadable", place=place, note=kind)
     if draft.status == "suspended" and not event.cancelled:
@@ -453,7 +458,8 @@ def _suspend(draft: Draft, event: Suspended) -> None:
         counts[call_id] = counts.get(call_id, 0) + 1
     draft.move(approval_request_counts=counts)
     draft.items = event.items
-    draft.due_in_ms = min((item.expires_in_ms for item in event.items if item.expires_in_ms is not None), default=None)
+    times = [item.expires_in_ms for item in event.items] + [event.due_in_ms]
+    draft.due_in_ms = min((in_ms for in_ms in times if in_ms is not None), default=None)
     draft.journal("run.suspended", step=draft.step, items=[item.item_id for item in event.items])
 
 

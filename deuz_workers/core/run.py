@@ -241,6 +241,7 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         answer=parent_answer(envelope),
         progress=unsaved.progress,
         starts=unsaved.starts,
+        hears=envelope.run_kind == "agent" and envelope.status == "completed" and envelope.phase == "loop",
     )
 
 

@@ -86,6 +86,11 @@ class Committer:
         """A commit reported a cancel that the envelope has not folded in."""
         return bool(self.applied) and self.applied[-1].cancel_seq > self.run.envelope.seen_seq
 
+    @property
+    def sees_inputs(self) -> bool:
+        """A commit reported an input of whatever kind that the envelope has not folded in: the next step takes it in."""
+        return bool(self.applied) and self.applied[-1].wake_seq > self.run.envelope.seen_seq
+
     async def commit(self, *events: Event) -> None:
         """Fold `events` in and return when they are saved. Raises like `save`."""
         await self.save(evolve_all(self.run, events))

@@ -21,6 +21,7 @@ from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.delegating import Inherited, cancel_children
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
+from deuz_workers.engine.inputs import check_policies
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.loop import advance
 from deuz_workers.engine.ring import ring_or_ripen
@@ -291,6 +292,8 @@ class Engine:
             return kept_away
         try:
             run = read_run(head, loaded.messages, loaded.receipts, remembered, whole=False)
+            if not head.is_to_end:
+                check_policies(loaded.notes)
         except (CheckpointVersionError, CodecError) as error:
             await gear.store.postpone(scope, run_id, gear.settings.unclean_back_off_max_ms)
             log.error("run_unreadable run=%s error=%s message=%s", run_id, error.code, error.message)

@@ -92,6 +92,9 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         if not planned.is_as_approved(call.arguments):
             opening.append(Rejection.of_denial(CHANGED).event(planned))
             continue
+        late = planned if planned.is_late else None
+        if late is not None:
+            planned = replace(planned, verdict="none", denial_reason=None)
         rejection = _rejection(planned, tool, agent) or too_deep(planned, tool, run) or await _misfit(tool, contexts)
         if rejection is not None:
             opening.append(rejection.event(planned))
@@ -105,6 +108,8 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         if asks and await _needs_approval(planned, tool, run, contexts):
             if agent.approve_tool_call is not None:
                 denial = await _decided_here(agent, call, run, effect.step, contexts)
+            elif late is not None:
+                denial = _judged_late(late, tool)
             elif run.envelope.checkpoint.taken_up or planned.action == "again":
                 denial = Rejection.of_denial(NO_RESPONSE)
             else:
@@ -126,6 +131,13 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
     if items:
         return Gate((), (), tuple(items), tuple(item_call_ids), tuple(fired))
     return Gate((*fired, *opening), tuple(running), delegated=tuple(delegated))
+
+
+def _judged_late(planned: PlannedCall, tool: Tool) -> Rejection | None:
+    """Of a verdict that came when the turn had been taken up, by somebody whom no door has looked at (APR-012)."""
+    if planned.verdict == "denied":
+        return Rejection.of_denial(planned.denial_reason)
+    return None if tool.approval.is_given_by(planned.by) else Rejection.of_denial(NO_RESPONSE)
 
 
 def _rejection(planned: PlannedCall, tool: Tool | None, agent: AgentDefinition) -> Rejection | None:

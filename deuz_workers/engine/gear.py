@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.budget_warning import BudgetWarning
-from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run
 from deuz_workers.engine.controls import KnownControls
 from deuz_workers.engine.heartbeat import Heartbeat
@@ -43,8 +42,6 @@ class Gear:
     """Where runs go that this process cannot execute."""
     contexts: Mapping[tuple[str, str], RunContext] = field(default_factory=dict[tuple[str, str], RunContext])
     """By scope and run id: given by whoever drives the run in this process, instead of what its agent would make."""
-    policies: Mapping[tuple[str, str], ExecutionPolicy] = field(default_factory=dict[tuple[str, str], ExecutionPolicy])
-    """By scope and run id: given by whoever drives the run in this process, to narrow it."""
     controls: KnownControls = field(default_factory=KnownControls)
     on_budget_warning: Callable[[BudgetWarning], object] | None = None
     """Told when a budget is nearly used up; what it does changes nothing."""

@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import cast, get_args
 from uuid import UUID
 
 from deuz_workers.core.approval_token import DENIAL, ApprovalSigner
-from deuz_workers.core.change import NoteRow
+from deuz_workers.core.change import NoteKind, NoteRow
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import decode_body
-from deuz_workers.core.events import InputsGiven, NotesFolded
+from deuz_workers.core.events import Event, InputsGiven, ModelReplied, NotesFolded
+from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.messages import Message, message_from_record, user
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.reconciliation import Word, approval_id_of, words_in
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
-from deuz_workers.errors import CodecError
+from deuz_workers.errors import CodecError, ConfigurationError
 from deuz_workers.ports.store import RunStore
 from deuz_workers.ports.swarm_rows import TaskResult
+
+KINDS = frozenset(get_args(NoteKind))
 
 
 def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
     """One event for all inputs up to place `wake_seq`; `notes` are those that left a row, in order of their places.
 
-    A note that cannot be read is named in the event and left out, so that a cancel behind it is heard; its row stays.
+    A note that cannot be read is named in the event and left out, so that a cancel behind it is heard; its row stays. One that
+    narrows the run is only left out of a run that ends: `check_policies` keeps every other one from here.
     """
     cancelled = False
     reason: str | None = None
     messages: list[Message] = []
     words: list[Word] = []
     unreadable: list[tuple[int, str]] = []
+    policy: ExecutionPolicy | None = None
+    verdicts: dict[str, Mapping[str, object]] = {}
     for note in notes:
         try:
             match note.kind:
@@ -41,11 +48,43 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
                     messages.append(message_from_record(_record(note).get("message")))
                 case "retry" | "reconcile":
                     words.extend(words_in(_record(note)))
+                case "policy":
+                    narrower = _policy(note)
+                    policy = narrower if policy is None else policy.narrowed(narrower)
+                case "verdict":
+                    for name, verdict in _verdicts(note).items():
+                        verdicts.setdefault(name, verdict)
                 case "child":
                     pass
         except CodecError:
             unreadable.append((note.seq, note.kind))
-    return NotesFolded(wake_seq, cancelled, tuple(messages), tuple(words), tuple(unreadable), reason)
+    return NotesFolded(wake_seq, cancelled, tuple(messages), tuple(words), tuple(unreadable), reason, policy, verdicts)
+
+
+def check_policies(notes: Sequence[NoteRow]) -> None:
+    """Raises `CodecError` for a note that narrows the run to something that this build cannot read, or of an unknown kind.
+
+    Left out, it would let the run do what somebody forbade; so the run waits for a build that can, or for a cancel.
+    """
+    for note in notes:
+        if note.kind not in KINDS:
+            raise CodecError(f"the note at place {note.seq} is of the kind {note.kind!r}; upgrade deuz_workers")
+        if note.kind == "policy":
+            _policy(note)
+
+
+def behind_reply(run: Run, older: tuple[Event, ...], folded: NotesFolded, rest: tuple[Event, ...]) -> tuple[Event, ...] | None:
+    """The events with the messages of `folded` behind a reply among `rest`: the model had not seen them when it gave it.
+
+    None where there is no such reply, or where the run ends with it and nothing can follow.
+    """
+    place = next((at for at, event in enumerate(rest) if isinstance(event, ModelReplied)), None)
+    if place is None or not folded.messages:
+        return None
+    before = (*older, replace(folded, messages=()), *rest[: place + 1])
+    if evolve_all(run, before).envelope.is_final:
+        return None
+    return (*before, NotesFolded(folded.seen_seq, messages=folded.messages), *rest[place + 1 :])
 
 
 def with_tokens_checked(folded: NotesFolded, run: Run, signer: ApprovalSigner | None) -> NotesFolded:
@@ -62,12 +101,40 @@ def with_tokens_checked(folded: NotesFolded, run: Run, signer: ApprovalSigner | 
             return word
         return replace(word, verdict={"approved": False, "reason": DENIAL})
 
-    return replace(folded, words=tuple(map(judged, folded.words)))
+    def judged_late(approval_id: str, verdict: Mapping[str, object]) -> Mapping[str, object]:
+        envelope = run.envelope
+        if verdict.get("approved") is not True or signer.fits(
+            verdict.get("token"), envelope.scope, envelope.run_id, approval_id, now_ms=None
+        ):
+            return verdict
+        return {"approved": False, "reason": DENIAL}
+
+    late = {name: judged_late(name, verdict) for name, verdict in folded.verdicts.items()}
+    return replace(folded, words=tuple(map(judged, folded.words)), verdicts=late)
 
 
 def _record(note: NoteRow) -> Mapping[str, object]:
     body = decode(note.body)
     return cast(Mapping[str, object], body) if isinstance(body, Mapping) else {}
+
+
+def _policy(note: NoteRow) -> ExecutionPolicy:
+    body = decode(note.body)
+    if not isinstance(body, Mapping):
+        raise CodecError(f"the policy note at place {note.seq} holds no record")
+    try:
+        return ExecutionPolicy.from_record(cast(Mapping[str, object], body))
+    except ConfigurationError as error:
+        raise CodecError(f"the policy note at place {note.seq} cannot be read: {error.message}") from error
+
+
+def _verdicts(note: NoteRow) -> Mapping[str, Mapping[str, object]]:
+    given = _record(note).get("verdicts")
+    if not isinstance(given, Mapping) or not all(
+        isinstance(verdict, Mapping) for verdict in cast(Mapping[object, object], given).values()
+    ):
+        raise CodecError("the note holds no verdicts by name")
+    return cast(Mapping[str, Mapping[str, object]], given)
 
 
 def _reason(note: NoteRow) -> str | None:

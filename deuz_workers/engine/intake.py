@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from deuz_workers.core.events import NotesFolded, PolicyNarrowed, Waited
 from deuz_workers.engine.committer import CancelFirst, StepOver
-from deuz_workers.engine.inputs import fold_notes, with_tokens_checked
+from deuz_workers.engine.inputs import behind_reply, fold_notes, with_tokens_checked
 from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.weight import HEAVY_SIZE
@@ -52,7 +52,7 @@ async def close_expired(leg: Leg) -> bool:
         leg.bells.append(answered.bell)
     if answered.open_items:
         with contextlib.suppress(CancelFirst):  # whoever cancelled has rung for the run
-            await leg.commit(Waited(next_expiry_ms(leg.items)))
+            await leg.commit(Waited(leg.sooner_ms(next_expiry_ms(leg.items))))
     return True
 
 
@@ -69,12 +69,11 @@ def judge_old_receipts(leg: Leg) -> None:
 
 
 def narrow_policy(leg: Leg) -> None:
-    """What the run began with, what its agent allows here and what its driver gave, together; a wider one changes nothing."""
+    """What the run may do as stored, and what its agent allows here, together; a wider agent changes nothing."""
     envelope = leg.run.envelope
     if not isinstance(leg.definition, AgentDefinition) or envelope.is_final or envelope.status == "suspended":
         return
-    given = leg.gear.policies.get((envelope.scope, envelope.run_id))
-    policy = envelope.policy.narrowed(leg.definition.policy).narrowed(given)
+    policy = envelope.policy.narrowed(leg.definition.policy)
     if policy != envelope.policy:
         leg.carry(PolicyNarrowed(policy))
 
@@ -92,7 +91,9 @@ async def fold_inbox(leg: Leg) -> None:
         # Ahead of older ones, these would set back what the run has seen, and the cancel would be unseen for ever.
         older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), leg.carried))
         folded = with_tokens_checked(fold_notes(fresh, loaded.head.wake_seq), leg.run, leg.gear.signer)
-        leg.carried = (*older, folded, *leg.carried[len(older) :])
+        rest = leg.carried[len(older) :]
+        said_later = behind_reply(leg.committer.run, older, folded, rest)
+        leg.carried = said_later or (*older, folded, *rest)
 
 
 async def load_again(leg: Leg) -> Loaded | None:

@@ -110,6 +110,12 @@ class Leg:
             return Finish(Finished("stopped", "start-before-passed"))
         return None
 
+    def sooner_ms(self, waits_ms: int | None) -> int | None:
+        """`waits_ms`, or the time that the policy leaves the run, if that is less."""
+        at_ms = self.run.envelope.policy.deadline_ms
+        left_ms = None if at_ms is None else max(1, at_ms - self.gear.clock.unix_ms())
+        return min((ms for ms in (waits_ms, left_ms) if ms is not None), default=None)
+
     def hooks(self) -> Hooks:
         return Hooks(self.gear.threads, self.stop, self.committer.run.envelope.limits.tool_timeout_ms)
 

@@ -83,7 +83,7 @@ async def advance(leg: Leg, turns: int) -> LoopEnd:
             continue
         if end == "turn":
             turns -= 1
-            if turns > 0 and not leg.stop.is_draining:
+            if turns > 0 and not leg.stop.is_draining and not leg.committer.sees_inputs:
                 continue
         if end is not None:
             return end
@@ -114,7 +114,7 @@ async def carry_out(leg: Leg, effect: Effect, run: Run) -> LoopEnd | None:
             return await park(leg, len(unknown))
         case AwaitAnswers():
             if leg.carried or (leg.head.due_in_ms is not None and leg.head.due_in_ms <= 0):
-                await leg.commit(Waited(next_expiry_ms(leg.items)))
+                await leg.commit(Waited(leg.sooner_ms(next_expiry_ms(leg.items))))
             return "suspended"
         case ConductSwarm():
             return await conduct(leg, run)

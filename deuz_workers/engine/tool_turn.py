@@ -41,7 +41,7 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
     if leg.ending_by_time(leg.run):
         return None  # its time passed while user code was asked, so nothing begins
     if gated.items:
-        await leg.commit(*gated.fired, Suspended(gated.items, gated.item_call_ids))
+        await leg.commit(*gated.fired, Suspended(gated.items, gated.item_call_ids, leg.sooner_ms(None)))
         return "suspended"
     if not gated.running:
         leg.carry(*gated.opening)

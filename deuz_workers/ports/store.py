@@ -30,6 +30,7 @@ from deuz_workers.core.change import (
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.budgets import BudgetStore
 from deuz_workers.ports.controls import ControlStore
+from deuz_workers.ports.run_query import RunPage, RunQuery
 from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
 from deuz_workers.ports.tree import ChildRow, TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
@@ -194,28 +195,6 @@ class Answered:
     item_id: str | None = None
     """What was in the way."""
     votes: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunQuery:
-    """All given filters must hold. Order: newest `status_at` first; `cursor` continues after the last row of a page."""
-
-    scope: str | None = None
-    status: tuple[RunStatus, ...] = ()
-    kind: tuple[RunKind, ...] = ("agent", "swarm")
-    agent: str | None = None
-    queue: str | None = None
-    tags: Mapping[str, str] = field(default_factory=lambda: NO_TAGS)
-    parked: bool | None = None
-    limit: int = 50
-    cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunPage:
-    heads: tuple[Head, ...]
-    cursor: str | None
-    """None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ load
     item_votes? item_remind_in_ms? item_escalate_in_ms?`` (of the current suspension, in item_id order)
 commit_plain, commit_settle, commit_reserve, commit
     the same commit for ever larger changes. ``rid expected commit_id status phase version epoch last_seq seen_seq body
-    due_in_ms? mid_step tokens cost_micros? model_step compactions folded_from folded_to folded_step progress yields ttl_ms``,
+    due_in_ms? mid_step tokens cost_micros? model_step compactions folded_from folded_to folded_step progress yields hears
+    ttl_ms``,
     ``message_seq message_body``, ``receipt_step receipt_call receipt_seq receipt_stage receipt_body``, ``journal_seq`` (of the
     newest row before) ``journal_body``
     commit_settle and those after it also: ``settle_id settle_outcome settle_tokens settle_micros? settle_input settle_output

@@ -64,6 +64,7 @@ def commit_parameters(
         "mid_step": change.mid_step,
         "progress": change.progress,
         "yields": change.yields,
+        "hears": change.hears,
         "ttl_ms": ttl_ms,
         "message_seq": [row.seq for row in change.messages],
         "message_body": [row.body for row in change.messages],

@@ -63,6 +63,8 @@ def _refusal(before: Values, params: Values) -> str | None:
         return "conflict"
     if params["yields"] and before["cancel_seq"] > params["seen_seq"]:
         return "cancel_pending"
+    if params["hears"] and before["wake_seq"] > params["seen_seq"]:
+        return "cancel_pending"
     return None
 
 

@@ -13,7 +13,7 @@ _BELL = ("scope", "run_id", "queue", "revision", "priority", "agent")
 
 def fill_slots(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     swarm_rid = params["swarm_rid"]
-    swarm = tx.first("free_slots", params)
+    swarm = tx.first("free_slots", {**params, "now_ms": tx.now_ms})
     if swarm is None:
         return []
     bells: list[dict[str, Any]] = []

@@ -202,6 +202,21 @@ class CommitConformance:
         seen = await bench.applied(await bench.again(head), status=status, due_in_ms=None, seen_seq=1)
         assert not seen.due
 
+    async def test_a_completion_that_hears_is_refused_while_any_input_is_unseen(self, store: RunStore) -> None:
+        """Whatever kind it is; once it is seen the same change is applied. One that does not hear counts it as seen."""
+        bench = Bench(store)
+        for kind in ("message", "policy"):
+            head = await bench.start()
+            await store.add_note(bench.scope, head.run_id, kind, "{}")
+            over = {"status": "completed", "due_in_ms": None}
+            assert isinstance(await bench.commit(head, hears=True, **over), CancelPending)
+            assert (await bench.again(head)).revision == head.revision
+            assert isinstance(await bench.commit(head, hears=True, seen_seq=1, **over), Applied)
+            deaf = await bench.start()
+            await store.add_note(bench.scope, deaf.run_id, kind, "{}")
+            await bench.applied(deaf, **over)
+            assert (await bench.again(deaf)).seen_seq == 1
+
     @pytest.mark.parametrize("budgeted", [False, True])
     async def test_an_unseen_cancel_forbids_starting(self, store: RunStore, budgeted: bool) -> None:
         """A commit by which an effect begins is refused like one that leaves, with its reservation; one that saw it may."""

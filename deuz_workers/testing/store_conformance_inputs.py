@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import get_args
 
-from deuz_workers.core.change import ItemAnswer, ItemRow
+from deuz_workers.core.change import ItemAnswer, ItemRow, NoteKind
 from deuz_workers.ports.store import RunStore
 from deuz_workers.testing.store_conformance_bench import HOUR_MS, ODD_TEXT, Bench, item
 
@@ -28,6 +29,25 @@ class InputConformance:
         loaded = await store.load(bench.scope, head.run_id)
         assert loaded is not None
         assert [(note.seq, note.kind, note.body) for note in loaded.notes] == [(1, "message", "hello")]
+
+    async def test_every_kind_of_note_has_its_place(self, store: RunStore) -> None:
+        """A note of each kind is stored and loaded as it is, in order, and a parked run is freed by three of them."""
+        bench = Bench(store)
+        head = await bench.start()
+        kinds: tuple[NoteKind, ...] = get_args(NoteKind)
+        for kind in kinds:
+            await store.add_note(bench.scope, head.run_id, kind, f'"{kind}"')
+        loaded = await store.load(bench.scope, head.run_id)
+        assert loaded is not None
+        assert [(note.kind, note.body) for note in loaded.notes] == [(kind, f'"{kind}"') for kind in kinds]
+        frees: set[str] = set()
+        for kind in kinds:
+            parked = await bench.start()
+            assert await store.park(parked.rid, parked.revision, "imported")
+            await store.add_note(bench.scope, parked.run_id, kind, "{}")
+            if (await bench.again(parked)).parked is None:
+                frees.add(kind)
+        assert frees == {"retry", "reconcile", "cancel"}
 
     async def test_notes_are_loaded_until_they_are_seen(self, store: RunStore) -> None:
         """A load returns the notes above `seen_seq`, in order; a commit that has seen them ends the work."""

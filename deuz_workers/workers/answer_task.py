@@ -8,7 +8,8 @@
 
 Each is believed only when it is signed with a producer key whose `doors` name it, for runs of its scopes and agents. What an
 answer has to fit is checked as for any other door, beside what the message itself says of it (`step`, `call`, `tool`, `asked`);
-what does not fit is refused before anything is written, and the log says which part.
+what does not fit is refused before anything is written, and the log says which part. Both take a `policy`, which narrows
+the run and is stored before the answer.
 
 Events: ``answer_refused`` (`id`, `error`, `part`), ``answer_late`` (`id`, `run`).
 """
@@ -25,16 +26,18 @@ from celery.exceptions import Reject
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.core.pending_item import arguments_digest
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.signature import FIELD
 from deuz_workers.errors import (
     AnswerConflictError,
+    ConfigurationError,
     DeuzError,
     EnqueueRefusedError,
     RunNotFoundError,
     StoreUnavailableError,
 )
 from deuz_workers.workers.host import Host
-from deuz_workers.workers.message_door import ANSWER_TASK, DEFAULT_SCOPE, RECONCILE_TASK, believe, until_stored
+from deuz_workers.workers.message_door import ANSWER_TASK, DEFAULT_SCOPE, RECONCILE_TASK, believe, shown_id, until_stored
 from deuz_workers.workers.step_task import QUIET_REQUEST
 
 PLACE = frozenset(("run_id", "scope"))
@@ -71,15 +74,17 @@ def _add(celery: Celery, host: Host, name: str) -> None:
         except StoreUnavailableError as error:
             raise Reject(error.code, requeue=True) from None
         except AnswerConflictError as error:
-            log.info("answer_late id=%s run=%s", key, error.fields.get("run_id"))
+            log.info("answer_late id=%s run=%s", shown_id(key), error.fields.get("run_id"))
             return f"{error.fields.get('run_id')} {error.code}"  # somebody was faster, or the message came twice
         except DeuzError as error:
             code, part = error.code, error.fields.get("part")
         except Exception as error:  # noqa: BLE001 - its values are the message's content, so only its kind is told
             code = type(error).__name__
         host.dropped["answer_refused"] += 1
-        log.warning("answer_refused id=%s error=%s part=%s", key, code, part)
-        raise EnqueueRefusedError(f"the message {key!r} was refused: {code} {part or ''}".strip(), reason=code, part=part)
+        log.warning("answer_refused id=%s error=%s part=%s", shown_id(key), code, part)
+        raise EnqueueRefusedError(
+            f"the message {shown_id(key)!r} was refused: {code} {part or ''}".strip(), reason=code, part=part
+        )
 
 
 async def taken(app: Deuz, name: str, key: str, args: tuple[Any, ...], order: Order) -> str:
@@ -113,7 +118,8 @@ async def check_message(app: Deuz, name: str, key: str, args: tuple[Any, ...], o
 
 async def take_answer(app: Deuz, order: Order) -> str:
     """Store one verdict or one client's result. Raises as `AsyncHandle.approve` does."""
-    _only(order, PLACE | VERDICT | RESULT | CLAIMS.keys() - {"attempt"} | {"item"})
+    _only(order, PLACE | VERDICT | RESULT | CLAIMS.keys() - {"attempt"} | {"item", "policy"})
+    policy = _policy(order)
     handle, item = _handle(app, order), order.get("item")
     if not isinstance(item, str):
         raise EnqueueRefusedError("an answer names the item that it is for", code="unknown_argument", part="call")
@@ -124,13 +130,12 @@ async def take_answer(app: Deuz, order: Order) -> str:
     approved = order.get("approved")
     if isinstance(approved, bool) and not RESULT & order.keys() - {"by"}:
         if approved:
-            await handle.approve(
-                item, order.get("reason"), by=order.get("by"), token=order.get("token"), arguments=order.get("arguments")
-            )
+            given = {name: order.get(name) for name in ("reason", "by", "token", "arguments")}
+            await handle.approve(item, **given, policy=policy)
         else:
-            await handle.deny(item, order.get("reason"), by=order.get("by"))
+            await handle.deny(item, order.get("reason"), by=order.get("by"), policy=policy)
     elif approved is None and ("output" in order) != ("error" in order):
-        await handle.answer(item, order.get("output"), error=order.get("error"), by=order.get("by"))
+        await handle.answer(item, order.get("output"), error=order.get("error"), by=order.get("by"), policy=policy)
     else:
         raise EnqueueRefusedError("an answer has `approved`, `output` or `error`, one of them", code="unknown_argument")
     return handle.run_id
@@ -138,8 +143,8 @@ async def take_answer(app: Deuz, order: Order) -> str:
 
 async def take_words(app: Deuz, order: Order) -> str:
     """Store what became of all interrupted calls of a parked run. Raises as `AsyncHandle.reconcile` does."""
-    _only(order, PLACE | {"calls"})
-    handle, calls = _handle(app, order), order.get("calls")
+    _only(order, PLACE | {"calls", "policy"})
+    handle, calls, policy = _handle(app, order), order.get("calls"), _policy(order)
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise EnqueueRefusedError("`calls` is a list of records", code="unknown_argument")
     effects = {effect.effect_id: effect for effect in await handle.unknown_effects()}
@@ -167,12 +172,25 @@ async def take_words(app: Deuz, order: Order) -> str:
             outputs[name] = call["output"]
         else:
             raise EnqueueRefusedError("a call has `output`, `error` or `again`", code="unknown_argument", part="call")
-    await handle.reconcile(outputs, errors=errors, retry=retry, approvals=verdicts)
+    await handle.reconcile(outputs, errors=errors, retry=retry, approvals=verdicts, policy=policy)
     return handle.run_id
 
 
 def _handle(app: Deuz, order: Order) -> AsyncHandle:
     return app.aio.handle(order["run_id"], order.get("scope", DEFAULT_SCOPE))
+
+
+def _policy(order: Order) -> ExecutionPolicy | None:
+    """Raises `EnqueueRefusedError` for what is no policy: one that cannot be read narrows nothing."""
+    given = order.get("policy")
+    if given is None:
+        return None
+    try:
+        if not isinstance(given, dict):
+            raise ConfigurationError("a policy is a record")
+        return ExecutionPolicy.from_record(given)
+    except ConfigurationError:
+        raise EnqueueRefusedError("the policy cannot be read here", code="unknown_argument", part="policy") from None
 
 
 def _only(given: Order, known: frozenset[str] | set[str]) -> None:

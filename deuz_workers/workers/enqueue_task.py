@@ -28,7 +28,7 @@ from deuz_workers.app.settings import Settings
 from deuz_workers.core.signature import FIELD
 from deuz_workers.errors import DeuzError, EnqueueRefusedError, StoreUnavailableError
 from deuz_workers.workers.host import Host
-from deuz_workers.workers.message_door import DEFAULT_SCOPE, believe, until_stored
+from deuz_workers.workers.message_door import DEFAULT_SCOPE, believe, shown_id, until_stored
 from deuz_workers.workers.step_task import QUIET_REQUEST
 
 ENQUEUE_TASK = "deuz.enqueue"
@@ -73,8 +73,8 @@ def add_enqueue_task(celery: Celery, host: Host) -> None:
         except Exception as error:  # noqa: BLE001 - its values are the message's content, so only its kind is told
             code = type(error).__name__
         host.dropped["enqueue_refused"] += 1
-        log.warning("enqueue_refused id=%s error=%s%s", key, code, reason)
-        raise EnqueueRefusedError(f"the message {key!r} was refused: {code}{reason}", reason=code)
+        log.warning("enqueue_refused id=%s error=%s%s", shown_id(key), code, reason)
+        raise EnqueueRefusedError(f"the message {shown_id(key)!r} was refused: {code}{reason}", reason=code)
 
 
 async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> str:

@@ -6,7 +6,9 @@ Event: ``enqueue_waiting``, ``answer_waiting`` (`id`, `error`).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -24,10 +26,19 @@ DEFAULT_SCOPE = "default"
 """Of `AsyncClient.enqueue`."""
 CLOCK_SKEW_S = 300
 """By which the clock of a producer may be ahead."""
+_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}")
+"""One word that cannot be taken for anything else in a line of a log."""
 AGAIN_MS = 1_000
 """Between attempts to write while the store is away."""
 
 log = logging.getLogger(__name__)
+
+
+def shown_id(key: object) -> str:
+    """The id of a message as logs and errors show it: its sender chose it, and it may hold anything."""
+    text = str(key)
+    is_plain = _PLAIN_ID.fullmatch(text) is not None
+    return text if is_plain else f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 async def until_stored(host: Host, what: str, key: str, write: Callable[[], Awaitable[T]]) -> T:
@@ -43,7 +54,7 @@ async def until_stored(host: Host, what: str, key: str, write: Callable[[], Awai
             if host.flag.urgency > Urgency.NONE:
                 raise
             if not told:
-                log.warning("%s_waiting id=%s error=%s", what, key, error.code)
+                log.warning("%s_waiting id=%s error=%s", what, shown_id(key), error.code)
             told = True
         await asyncio.sleep(AGAIN_MS / 1000)
 

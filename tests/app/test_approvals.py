@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,10 +22,12 @@ from deuz_workers import (
     ToolContext,
     tool,
 )
-from deuz_workers.core.codec import decode
+from deuz_workers.core.change import Applied
+from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.messages import assistant, user
 from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
+from deuz_workers.testing.store_conformance_bench import change_from
 from tests.app.world import Effects, World
 
 DAY_MS = 86_400_000
@@ -579,3 +581,71 @@ async def test_nobody_approves_under_what_is_no_name(world: World, name: Any) ->
     with pytest.raises(AnswerRefusedError, match="reason"):
         await handle.approve(asked, wrong, by="bob")
     assert (done.done, await handle.status()) == ({}, "suspended")
+
+
+@pytest.mark.spec("APR-012")
+@pytest.mark.parametrize(
+    ("verdict", "runs", "told"),
+    [
+        (None, False, "Tool call denied. Reason: No approval response."),
+        (True, True, "paid"),
+        ({"approved": True, "by": "eve"}, True, "paid"),
+        ({"approved": False, "reason": "too much"}, False, "Tool call denied. Reason: too much"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("named", ["request", "call"])
+async def test_a_gated_call_of_a_turn_that_was_taken_up_without_a_verdict(
+    world: World, verdict: Any, runs: bool, told: str, named: str
+) -> None:
+    """The stored turn is being settled and holds no verdict on its call: nobody is asked a second time, so without one it is
+    denied; a resume that brings one is heard, once."""
+    done = Effects()
+
+    def made() -> Agent:
+        @tool(needs_approval=True)
+        async def pay() -> str:
+            done("pay")
+            return "paid"
+
+        return Agent("x", model=MockModel([calls(call("pay").with_id("p")), "done"]), tools=[pay])
+
+    [asked] = (await world.process(made()).aio.run_embedded("x", "go", run_id="r")).pending_approvals
+    head = await world.head("r")
+    body = dict(cast(Mapping[str, Any], decode(head.body)))
+    checkpoint = {**body["checkpoint"], "taken_up": True}
+    change = change_from(head, status="running", model_step=1, body=encode({**body, "checkpoint": checkpoint}), due_in_ms=0)
+    assert isinstance(await world.store.commit(change), Applied)
+    approvals = {} if verdict is None else {asked.approval_id if named == "request" else "p": verdict}
+    result = await world.process(made()).aio.resume_embedded("r", approvals=approvals)
+    assert (result.status, result.pending_approvals, done.done) == ("completed", (), {"pay": 1} if runs else {})
+    [part] = [part for message in result.messages for part in message.tool_results]
+    assert (part.text, part.outcome) == (told, None if runs else "denied")
+
+
+@pytest.mark.parametrize(("terms", "runs"), [(Approval(people=("ann",)), False), (False, True)], ids=str)
+async def test_a_late_verdict_counts_where_the_gate_asks(memory: World, terms: bool | Approval, runs: bool) -> None:
+    """By somebody who may not give it, it lets nothing run; on a call that needs nobody, it denies nothing."""
+    done = Effects()
+
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        done("pay")
+        return "paid"
+
+    @tool(needs_approval=terms)
+    async def wire() -> str:
+        done("wire")
+        return "wired"
+
+    script = [calls(call("pay").with_id("p"), call("wire").with_id("w")), "done"]
+    agent = Agent("x", model=MockModel(script), tools=[pay, wire])
+    await memory.process(agent).aio.run_embedded("x", "go", run_id="r")
+    head = await memory.head("r")
+    body = dict(cast(Mapping[str, Any], decode(head.body)))
+    checkpoint = {**body["checkpoint"], "taken_up": True}
+    change = change_from(head, status="running", model_step=1, body=encode({**body, "checkpoint": checkpoint}), due_in_ms=0)
+    assert isinstance(await memory.store.commit(change), Applied)
+    verdicts: Any = {"p": True, "w": {"approved": not runs, "by": "mallory"}}
+    result = await memory.process(agent).aio.resume_embedded("r", approvals=verdicts)
+    assert (result.status, done.done) == ("completed", {"pay": 1} | ({"wire": 1} if runs else {}))

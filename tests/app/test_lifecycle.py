@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -97,6 +98,61 @@ async def test_what_is_no_end_is_not_pruned(memory: World, wrong: dict[str, Any]
         await memory.process().aio.prune(timedelta(0), **wrong)
     with pytest.raises(ConfigurationError):
         await memory.process().aio.prune(timedelta(seconds=-1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scope", 7),
+        ("status", "failed"),
+        ("status", ("ended",)),
+        ("status", None),
+        ("kind", ["person"]),
+        ("agent", ("x",)),
+        ("queue", b"q"),
+        ("tags", ["team"]),
+        ("tags", {"team": 1}),
+        ("parked", "yes"),
+        ("limit", 0),
+        ("limit", "50"),
+        ("limit", True),
+        ("limit", 2**70),
+        ("cursor", 12),
+    ],
+    ids=str,
+)
+def test_a_query_that_cannot_be_meant_names_the_field(name: str, value: Any) -> None:
+    """The error is ours, says what the field takes and what was given, and comes before any server is asked."""
+    with pytest.raises(ConfigurationError, match=f"{name} of a query is "):
+        RunQuery(**{name: value})
+    assert RunQuery(status=cast(Any, ["failed"])).status == ("failed",)
+
+
+async def test_wrong_types_raise_typed_errors_of_ours(memory: World) -> None:
+    """Pruning, listing and forking: what no caller can mean is a `ConfigurationError`, and nothing is deleted or written."""
+    await completed(memory, Effects(), "a")
+    app = memory.process(three_turns(Effects()))
+    wrong: list[Callable[[], Awaitable[object]]] = [
+        lambda: app.aio.prune(cast(Any, 30)),
+        lambda: app.aio.prune(timedelta(0), status=cast(Any, "completed")),
+        lambda: app.aio.prune(timedelta(0), status=cast(Any, None)),
+        lambda: app.aio.prune(timedelta(0), scope=cast(Any, 5)),
+        lambda: app.aio.prune(timedelta(0), batch=cast(Any, "all")),
+        lambda: app.aio.list_runs(cast(Any, {"scope": "default"})),
+        lambda: app.aio.fork(cast(Any, 7), 1),
+        lambda: app.aio.fork("a", 1, scope=cast(Any, 7)),
+        lambda: app.aio.fork("a", 1, prompt=cast(Any, 7)),
+        lambda: app.aio.fork("a", 1, new_run_id=cast(Any, 7)),
+        lambda: app.aio.fork("a", 1, queue=cast(Any, 7)),
+        lambda: app.aio.fork("a", 1, budget=cast(Any, 7)),
+        lambda: app.aio.enqueue("x", messages=cast(Any, 7)),
+    ]
+    for ask in wrong:
+        with pytest.raises(ConfigurationError):
+            await ask()
+    with pytest.raises(ForkRefusedError):
+        await app.aio.fork("a", cast(Any, "1"))
+    assert [head.run_id for head in (await app.aio.list_runs()).heads] == ["a"]
 
 
 @pytest.mark.spec("FR-05")

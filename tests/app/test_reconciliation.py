@@ -16,7 +16,7 @@ from deuz_workers.core.change import Change, Outcome, ReceiptRow
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.messages import ToolResultPart
 from deuz_workers.core.receipts import Receipt
-from deuz_workers.errors import ReconciliationError
+from deuz_workers.errors import ConfigurationError, ReconciliationError
 from deuz_workers.leases import memory_leases
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
@@ -343,6 +343,47 @@ async def test_a_person_who_may_not_approve_alone_lets_nothing_run_again(memory:
 
 
 @pytest.mark.spec("REC-012", "APR-015")
+@pytest.mark.parametrize("door", ["resume", "handle"])
+@pytest.mark.parametrize(
+    ("by", "again"),
+    [
+        (["ann", "bob"], True),
+        (["ann", "ann"], False),
+        (["ann", "eve"], False),
+        (["ann"], False),
+        ("ann", False),
+    ],
+    ids=str,
+)
+async def test_several_people_let_a_call_run_again(memory: World, by: Any, again: bool, door: str) -> None:
+    """A gate that needs two of three is passed a second time by two of them together, and by nobody less."""
+    bank = Bank(memory, gate=Approval(people=("ann", "bob", "cid"), needed=2))
+    waiting = await memory.process(bank.agent).aio.run_embedded("payer", "go", run_id="r")
+    [asked] = waiting.pending_approvals
+    handle = memory.process(bank.agent).aio.handle("r")
+    for person in ("ann", "cid"):
+        await handle.approve(asked, by=person)
+    with pytest.raises(ProcessDied):
+        await bank.resume()
+    bank.is_mended = True
+    verdict = {asked.approval_id: {"approved": True, "by": by}}
+    if door == "handle":
+        await (await bank.handle()).retry(approvals=verdict)
+        result = await bank.resume()
+    else:
+        result = await bank.resume(retry_tool_call_ids=["ann"], approvals=verdict)
+    assert result.status == "completed"
+    assert bank.done.done == {"ann": 2 if again else 1}
+    assert bank.told == ([("paid ann", False)] if again else [(DENIED, True)])
+
+
+@pytest.mark.parametrize("by", [5, ["ann", 5], ["ann", " "], " bob"])
+async def test_who_gives_a_verdict_is_named_by_text(memory: World, by: Any) -> None:
+    """Anything else is refused before anything is read."""
+    with pytest.raises(ConfigurationError, match="a name, or a list of names"):
+        await memory.process().aio.resume_embedded("r", approvals={"a": {"approved": True, "by": by}})
+
+
 @pytest.mark.parametrize("given", ["shown", "missing", "tampered", "denial"])
 async def test_a_signed_gate_wants_its_token_again(memory: World, given: str) -> None:
     """The token that the effect is shown with lets it run; another is refused by the door, and denies in a resume. A denial

@@ -84,6 +84,42 @@ async def test_tasks_run_in_the_order_of_their_dependencies(world: World) -> Non
     assert (result.counts, result.tokens) == ({"completed": 4}, 45)
 
 
+async def test_a_swarm_starts_when_it_is_to(world: World) -> None:
+    """Before, no task gets a slot, whoever rings or sweeps; then it runs as any other."""
+    app = world.process(echo(), reducers=[merge])
+    handle = await app.aio.run_swarm(Swarm("s", DIAMOND), run_id="s1", queue="in-process", start_at=timedelta(hours=1))
+    await handle.ring()
+    assert await world.store.swarms_needing_attention(10) == ()
+    snapshot = await handle.snapshot()
+    assert (snapshot.running, snapshot.ready) == (0, 1)
+    assert {(await world.head(f"s1/{task.task_id}")).model_step for task in DIAMOND} == {0}
+    await world.later(3_600_001)
+    assert len(await world.store.swarms_needing_attention(10)) == 1
+    assert (await app.aio.resume_swarm_embedded("s1")).status == "completed"
+
+
+async def test_tasks_share_the_concurrency_key_of_their_agent(world: World) -> None:
+    """Five slots of the swarm and one of the key: one task calls its model at a time, and no slot is left over."""
+    at_once, most = 0, 0
+
+    async def answer(request: ModelRequest) -> Entry:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0)
+        at_once -= 1
+        return "done"
+
+    keyed = Agent("x", model=MockModel.function(answer), concurrency_key="one")
+    app = world.process(keyed)
+    tasks = [Task(f"t{number}", agent="x", prompt="go") for number in range(4)]
+    result = await app.aio.run_swarm_embedded(Swarm("s", tasks), run_id="s1")
+    assert (result.counts, most) == ({"completed": 4}, 1)
+    counters = await world.store.slot_counters("default", "one")
+    assert counters is not None
+    assert (counters.slots, counters.used, counters.waiting) == (1, 0, 0)
+
+
 @pytest.mark.spec("SWM-011")
 async def test_an_agent_sees_results_as_labelled_data_and_no_conversation(world: World) -> None:
     """The prompt of a task has its predecessors' outputs under their names; what they were asked stays private."""

@@ -9,6 +9,7 @@ import pytest
 
 from deuz_workers.core.change import Change, Outcome
 from deuz_workers.core.codec import encode
+from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import message_to_record, user
 from deuz_workers.core.usage import Budget
 from deuz_workers.engine.engine import Engine
@@ -96,6 +97,63 @@ async def test_a_tool_that_began_before_a_cancel_has_its_outcome_saved() -> None
     run = await sender.simulation.load("r")
     assert (run.envelope.status, run.envelope.reason, sorted(sender.sent)) == ("stopped", "aborted", [1, 2])
     assert {receipt.stage for receipt in run.receipts.values()} == {"completed"}
+
+
+async def test_what_is_said_during_the_last_call_is_answered() -> None:
+    """The commit that would complete the run is refused while the message is unseen, so the model is asked once more."""
+    requests: list[list[str]] = []
+
+    async def answer(request: ModelRequest) -> Entry:
+        requests.append([message.text for message in request.messages])
+        if len(requests) == 1:
+            body = encode({"message": message_to_record(user("and another thing"))})
+            assert await simulation.store.add_note(SCOPE, "r", "message", body) is not None
+            return "done"
+        return "both done"
+
+    simulation = Simulation({"a": AgentDefinition("a", MockModel.function(answer))})
+    await simulation.enqueue("a", "r")
+    run = await simulation.run("r")
+    assert (run.envelope.status, run.envelope.output) == ("completed", "both done")
+    assert requests == [["go"], ["go", "done", "and another thing"]]
+
+
+async def test_a_run_whose_turns_are_used_up_ends_with_a_message_unseen() -> None:
+    """Nobody can keep a run going beyond its limits by writing to it."""
+
+    async def answer(request: ModelRequest) -> Entry:
+        body = encode({"message": message_to_record(user("more"))})
+        assert await simulation.store.add_note(SCOPE, "r", "message", body) is not None
+        return "done"
+
+    agent = AgentDefinition("a", MockModel.function(answer), limits=Limits(max_steps=3))
+    simulation = Simulation({"a": agent})
+    await simulation.enqueue("a", "r")
+    run = await simulation.run("r")
+    assert (run.envelope.status, run.envelope.reason, run.envelope.checkpoint.step) == ("stopped", "max-steps", 3)
+
+
+@pytest.mark.parametrize("reply", ["done", calls(call("send", n=1), call("send", n=2))])
+async def test_what_is_said_while_the_model_answers_stands_behind_its_answer(reply: Entry) -> None:
+    """A message and a cancel arrive during the call: the record keeps both, and does not say that the model had read the
+    message. Behind calls it waits for their answers."""
+
+    async def answer(request: ModelRequest) -> Entry:
+        body = encode({"message": message_to_record(user("wait"))})
+        for kind, text in (("message", body), ("cancel", "{}")):
+            assert await simulation.store.add_note(SCOPE, "r", kind, text) is not None  # pyright: ignore[reportArgumentType]
+        return reply
+
+    simulation = Simulation({"a": AgentDefinition("a", MockModel.function(answer))})
+    await simulation.enqueue("a", "r")
+    run = await simulation.run("r")
+    assert (run.envelope.status, run.envelope.reason) == ("stopped", "aborted")
+    texts = [(message.role, message.text) for message in run.history]
+    if reply == "done":
+        assert texts == [("user", "go"), ("assistant", "done"), ("user", "wait")]
+    else:
+        assert [role for role, _ in texts] == ["user", "assistant", "tool", "user"]
+        assert texts[-1] == ("user", "wait")
 
 
 async def test_a_cancel_behind_a_note_that_is_not_saved_yet_is_heard() -> None:

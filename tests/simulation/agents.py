@@ -11,6 +11,7 @@ from functools import partial
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
 from deuz_workers.errors import ModelError, ModelRateLimitedError, ModelTimeoutError, ModelUnavailableError
+from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import Block, GuardContext, Guardrails, Rewrite, StepInfo, StepPlan
 from deuz_workers.ports.model import ModelRequest
@@ -66,7 +67,7 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         made.append(replace(made[-1], finish_reason=cut))  # none of its calls runs, and the run is over
     typed = draw.choice((None, None, "json", "tool"))
     verified = draw.random() < 0.3
-    script: list[Entry] = [*made, reply(draw.choice((DRAFT, DOUBTFUL, "done"))), reply("done")]
+    script: list[Entry] = [*made, reply(draw.choice((DRAFT, DOUBTFUL, "done", "done", "", " "))), reply("done")]
     if typed is not None:
         script = [*made, reply("done")]
         script += [_answer(draw, typed) for _ in range(4)] + [_final(typed, '{"total": 3}')]
@@ -76,6 +77,9 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         script = [attempts(ModelUnavailableError("busy"), entry) if draw.random() < 0.6 else entry for entry in script]
     names = ["first", *(f"other{number}" for number in range(1, draw.choice((1, 1, 1, 2, 3))))]
     models = _models(draw, names, tuple(script), len(made))
+    prepare = draw.choice((None, None, _forget, _offer_less))
+    # A hook that cuts the history down would cut another one where a compaction came earlier.
+    compaction = _compaction(draw) if prepare is not _forget and draw.random() < 0.4 else None
     used = sorted({each.name for turn in made for each in turn.calls if each.name in TOOLS})
     return AgentDefinition(
         name,
@@ -92,9 +96,20 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         verify=_verify if verified else None,
         output=None if typed is None else _OUTPUTS[typed],
         guardrails=_guardrails(draw) if name.startswith(GUARDED) else Guardrails(),
-        prepare_step=draw.choice((None, None, _forget, _offer_less)),
+        prepare_step=prepare,
         stop_when={"enough": _enough} if draw.random() < 0.15 else {},
         fallback_models=tuple(models[1:]),
+        compaction=compaction,
+    )
+
+
+def _compaction(draw: random.Random) -> CompactionPolicy:
+    """Windows so small that every layer is reached within a few turns; some are too small for what is never left out."""
+    return CompactionPolicy(
+        context_window_tokens=draw.choice((60, 90, 120, 160, 220)),
+        keep_turns=draw.choice((0, 1, 1, 2)),
+        summarize=draw.random() < 0.8,
+        summary_tokens=20,
     )
 
 
@@ -122,12 +137,17 @@ def _gone(script: Sequence[Entry], since: int, error: ModelError, request: Model
 
 
 def _step(request: ModelRequest) -> int:
-    return int(request.request_id.split(":")[1])
+    """Of the turn; 0 for a summary, which belongs to none."""
+    place = request.request_id.split(":")[1]
+    return 0 if place.startswith("s") else int(place)
 
 
 def _scripted(script: Sequence[Entry], request: ModelRequest) -> Entry:
     """By the number of the turn, which a history that was cut down does not change."""
-    return script[min(_step(request), len(script)) - 1]
+    step = _step(request)
+    if not step:
+        return attempts(ModelUnavailableError("busy"), "in short") if request.request_id.endswith("2") else "in short"
+    return script[min(step, len(script)) - 1]
 
 
 def _turn(draw: random.Random, soon: bool) -> ScriptedReply:

@@ -24,7 +24,8 @@ Forms = Mapping[str, Form]
 def form_of(run: Run) -> Mapping[str, object]:
     """What a run came to, and that nothing of it is left open."""
     envelope = run.envelope
-    return outcome_of(run) | {"left open": (envelope.checkpoint.open_call, dict(envelope.verdicts), envelope.held)}
+    raw = {"history": list(run.transcript)}  # when something of it was left out, faults may change
+    return outcome_of(run) | raw | {"left open": (envelope.checkpoint.open_call, dict(envelope.verdicts), envelope.held)}
 
 
 async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: Forms, wrong: list[str]) -> None:
@@ -85,18 +86,21 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
     if made.quarrels:
         return
     if run_id in people.mailed:
-        heard = sum(message.text == "by the way" for message in run.history)
-        if heard > 1:  # not at all, if it came while the last reply was under way: an ending takes it as seen
+        heard = sum(message.text == "by the way" for message in run.transcript)
+        if heard > 1 or (not heard and made.name == "mail"):  # others forget, or ask for their final answer when it comes
             wrong.append(f"{run_id} heard what was written to it {heard} times")
-        if form["status"] != calm["status"]:
+        stops_early = bool(made.agents[head.agent].stop_when)  # the message is one turn more
+        if form["status"] != calm["status"] and not stops_early:
             wrong.append(f"{run_id} is {form['status']}, without faults {calm['status']}")
-        results = [message for message in run.history if message.role == "tool"]
+        results = [message for message in run.transcript if message.role == "tool"]
         wanted = [message for message in cast("list[Message]", calm["history"]) if message.role == "tool"]
         if results != wanted:
             wrong.append(f"{run_id} was written to, and its results are {results}, without faults {wanted}")
         return
+    agent = made.agents.get(head.agent)
+    repeats_summaries = agent is not None and agent.compaction is not None
     for name, value in form.items():
-        if value != calm[name]:
+        if value != calm[name] and not (name == "usage" and repeats_summaries):
             wrong.append(f"{run_id}: {name} is {value!r}, without faults {calm[name]!r}")
     for scope in run.envelope.scopes:
         balance = await world.store.balance(scope)

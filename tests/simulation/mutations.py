@@ -71,8 +71,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a note read anew is carried ahead of older ones",
         INTAKE,
-        "        leg.carried = (*older, folded, *leg.carried[len(older) :])\n",
-        "        leg.carried = (folded, *leg.carried)\n",
+        "        leg.carried = said_later or (*older, folded, *rest)\n",
+        "        leg.carried = said_later or (folded, *older, *rest)\n",
         "tests/engine/test_cancel_first.py",
     ),
     _mutant(

@@ -239,11 +239,10 @@ class People:
             if receipt.call_id == REDUCE:
                 retry.append(receipt.call_id)
                 continue
-            needs_two = receipt.tool == "both"  # one person's word does not let it run once more
-            if key not in effects.values and stops and not needs_two:
+            if key not in effects.values and stops:
                 retry.append(receipt.call_id)
                 continue
-            if key in effects.values and self.crowd is not None and not needs_two and world.chance.random() < 0.2:
+            if key in effects.values and self.crowd is not None and world.chance.random() < 0.2:
                 retry.append(receipt.call_id)  # it has happened, and may happen once more
                 continue
             amount = _amount_of(run, receipt.call_id)
@@ -257,7 +256,8 @@ class People:
         try:
             effects_there = await self.handle(run_id).unknown_effects()
             approvals: dict[str, Mapping[str, object]] = {  # a gated call needs a new one to run once more
-                effect.tool_call_id: {"approved": True, "by": "ann"} | ({} if effect.token is None else {"token": effect.token})
+                effect.tool_call_id: {"approved": True, "by": ["ann", "cy"]}
+                | ({} if effect.token is None else {"token": effect.token})
                 for effect in effects_there
                 if effect.tool_call_id in retry and effect.approval_id is not None
             }

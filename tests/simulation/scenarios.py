@@ -75,7 +75,7 @@ class Scenario:
 def agent(name: str, turns: Turns, *, flaky: bool = False, text: str = "done") -> AgentDefinition:
     """An agent that calls these tools, turn after turn, and then says `text`. `flaky`: every turn fails at first."""
     script: list[Entry] = [calls(*_calls(turn)) for turn in turns]
-    script.append(text)
+    script += [text, text]  # what is said while it answers is answered too
     if flaky:
         script = [attempts(ModelUnavailableError("busy"), ModelUnavailableError("busy"), entry) for entry in script]
     tools = {used: TOOLS[used] for used in sorted({used for turn in turns for used in turn})}

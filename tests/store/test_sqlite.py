@@ -13,7 +13,7 @@ import pytest
 
 from deuz_workers.core.change import Applied
 from deuz_workers.errors import ConfigurationError, SchemaTooNewError, StoreError, StoreUnavailableError
-from deuz_workers.ports.store import RunQuery, When
+from deuz_workers.ports.store import When
 from deuz_workers.store import SqlStore, migrate, open_store
 from deuz_workers.store.migrations import load_migrations
 from deuz_workers.store.sqlite import SqliteDialect
@@ -394,7 +394,7 @@ async def test_a_task_carries_its_times(timed: Bench, clock: FakeClock) -> None:
 
 async def test_what_sqlite_cannot_store_is_an_error_of_the_store(bench: Bench) -> None:
     """As in Postgres: half of a surrogate pair in a name, a number of more than 64 bits. The store goes on."""
-    for asked in (bench.store.head("default", "\ud800"), bench.store.list_runs(RunQuery(limit=2**70))):
+    for asked in (bench.store.head("default", "\ud800"), bench.store.journal("default", "r", 0, 2**70)):
         with pytest.raises(StoreError, match="SQLite cannot store"):
             await asked
     assert await bench.store.head("default", "nosuch") is None

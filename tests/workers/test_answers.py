@@ -59,6 +59,22 @@ def test_a_signed_verdict_lets_the_call_run_and_an_altered_one_does_not(pool: Po
     assert "contract" not in worker.log.read_text().split("answer_refused")[-1]
 
 
+def test_a_policy_that_comes_with_a_verdict_binds_the_worker_that_goes_on(pool: Pool) -> None:
+    """One that cannot be read is refused with its verdict; the other is stored before it, so the approved call does not run."""
+    worker = pool.start(producer_keys=KEYS)
+    desk = Desk(pool)
+    handle = pool.app.enqueue("signer", "contract")
+    [asked] = handle.result(30).pending_approvals
+    order = {"run_id": handle.run_id, "item": asked.approval_id, "approved": True}
+    desk.send("deuz.answer", {**order, "policy": {"allowed_hours": [9]}}, "p-1")
+    worker.wait_for("answer_refused id=p-1 error=unknown_argument part=policy")
+    assert handle.pending() == (asked,)
+    desk.send("deuz.answer", {**order, "policy": {"allowed_tools": ["read"]}}, "p-2")
+    wait_until(lambda: handle.status() == "failed", "the run is held to the policy")
+    assert (handle.result(30).error or {})["code"] == "tool_not_allowed"
+    assert pool.lines("sign") == []
+
+
 @pytest.mark.spec("REC-014")
 def test_a_run_that_waits_for_a_word_is_left_alone_until_it_comes(pool: Pool) -> None:
     """Its worker died in a call that may not be repeated: nothing is in the broker after the stop nor two sweeps later, the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from deuz_workers.errors import ConfigurationError, EnqueueRefusedError
 from deuz_workers.ports.store import RunQuery
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.workers.enqueue_task import check_order, check_signature
+from deuz_workers.workers.message_door import shown_id
 from tests.workers.pool import Pool, wait_until
 
 QUEUE = "deuz.default"
@@ -120,6 +122,15 @@ def test_what_the_door_does_not_take(order: dict[str, Any], code: str) -> None:
     assert refused.value.code == code
     assert "nobody" not in refused.value.message
     assert "tomorrow" not in refused.value.message
+
+
+def test_an_id_that_its_sender_chose_is_one_word_of_a_log() -> None:
+    """Whatever it holds, it begins no second line and says no second thing; plain ones are shown as they are."""
+    for plain in ("order-18", "0b7e6f4e-3c0a-4c0e-9d2f-1f5a1b7c2d3e", "shop:2026/11@a.b"):
+        assert shown_id(plain) == plain
+    for odd in ("a\nworker_open pid=1", "a b", "", "x" * 500, "\x1b[2J", "\ud800", "id=1 error=none"):
+        assert re.fullmatch("sha256:[0-9a-f]{16}", shown_id(odd))
+    assert shown_id("a b") != shown_id("a c")
 
 
 def test_arguments_have_names() -> None:

@@ -135,7 +135,7 @@ create table inbox (
     note_id uuid,                                          -- of an outsider's note: finds it again when the answer got lost
     primary key (rid, seq),
     constraint note_is_written_once unique (rid, note_id),
-    constraint note_kind_is_known check (kind in ('cancel', 'message', 'retry', 'reconcile', 'child'))
+    constraint note_kind_is_known check (kind in ('cancel', 'message', 'retry', 'reconcile', 'child', 'policy', 'verdict'))
 );
 
 create table pending_item (

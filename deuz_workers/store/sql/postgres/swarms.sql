@@ -2,13 +2,15 @@
 
 -- name: fill_slots
 -- A statement of its own after the commit that ended a task, with a snapshot of its own. It takes the swarm row first and never
--- waits afterwards (skip locked), so the order of locks is not broken. Started tasks (answered, reconciled) go first.
+-- waits afterwards (skip locked), so the order of locks is not broken. Started tasks (answered, reconciled) go first. Before the
+-- swarm is to start nothing is filled; its head is read without a lock, and the first step of that head comes here.
 with
 -- include: clock_and_ttl
 s as materialized (
-    select rid, ready, running, slots - running as free from swarm
-    where rid = %(swarm_rid)s::uuid and status = 'active' and ready > 0 and running < slots
-    for no key update
+    select w.rid, w.ready, w.running, w.slots - w.running as free from swarm w, clock c
+    where w.rid = %(swarm_rid)s::uuid and w.status = 'active' and w.ready > 0 and w.running < w.slots
+      and exists (select 1 from run_head h where h.rid = w.rid and (h.status <> 'queued' or coalesce(h.due_at <= c.now, true)))
+    for no key update of w
 ),
 pick as materialized (
     select t.swarm_rid, t.task_id, h.rid
@@ -67,7 +69,7 @@ with
 active as (select * from swarm where status = 'active')
 select s.rid
 from active s join run_head h on h.rid = s.rid, clock c
-where (s.ready > 0 and s.running < s.slots)
+where (s.ready > 0 and s.running < s.slots and (h.status <> 'queued' or coalesce(h.due_at <= c.now, true)))
    or (s.open = 0 and h.wake_seq = h.seen_seq and (h.due_at is null or h.due_at > c.now)
        and h.status not in ('completed', 'stopped', 'failed'))
 order by s.rid

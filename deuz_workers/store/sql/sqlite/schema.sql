@@ -114,7 +114,7 @@ create table inbox (
     note_id blob,                                   -- of the sender, so that a note sent again is written once
     body    text    not null,
     primary key (rid, seq),
-    constraint kind_is_known check (kind in ('cancel', 'message', 'retry', 'reconcile', 'child'))
+    constraint kind_is_known check (kind in ('cancel', 'message', 'retry', 'reconcile', 'child', 'policy', 'verdict'))
 ) strict, without rowid;
 create unique index inbox_once_per_note on inbox (rid, note_id) where note_id is not null;
 

@@ -25,7 +25,11 @@ where rid = :swarm_rid
 select open from swarm where rid = :swarm_rid
 
 -- name: free_slots
-select slots - running as free from swarm where rid = :swarm_rid and status = 'active' and ready > 0 and running < slots
+-- None before the swarm is to start.
+select s.slots - s.running as free
+from swarm s join run_head h on h.rid = s.rid
+where s.rid = :swarm_rid and s.status = 'active' and s.ready > 0 and s.running < s.slots
+  and (h.status <> 'queued' or coalesce(h.due_at_ms <= :now_ms, true))
 
 -- name: next_tasks
 -- Who was started before goes first, then by rank.
@@ -53,7 +57,7 @@ where s.rid = :swarm_rid and s.open = 0 and h.status not in ('completed', 'stopp
 select s.rid
 from swarm s join run_head h on h.rid = s.rid
 where s.status = 'active'
-  and ((s.ready > 0 and s.running < s.slots)
+  and ((s.ready > 0 and s.running < s.slots and (h.status <> 'queued' or coalesce(h.due_at_ms <= :now_ms, true)))
        or (s.open = 0 and h.wake_seq = h.seen_seq and coalesce(h.due_at_ms > :now_ms, 1)
            and h.status not in ('completed', 'stopped', 'failed')))
 order by s.rid
