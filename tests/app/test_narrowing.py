@@ -130,7 +130,6 @@ async def test_another_executor_takes_the_run_in_between(world: World, door: str
     assert (await app.aio.handle("r").envelope()).policy == READS
 
 
-@pytest.mark.spec("RSM-008", "APR-009")
 async def test_answers_that_leave_something_open_bring_no_policy(world: World) -> None:
     """Nothing is written by such a resume: neither a note nor a revision."""
     desk = Desk()
