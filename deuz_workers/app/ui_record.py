@@ -25,8 +25,6 @@ class UiRecord:
     """Number of the newest part, 0 before the first."""
     is_done: bool = True
     """No leg is under way: nothing was shown yet, or the newest part ended one."""
-    done_at: int | None = None
-    """Revision of the run that the newest end told of; None where that is not known."""
     texts: dict[int, str] = field(default_factory=dict[int, str])
     """By turn, as readers have it before them."""
     blocks: dict[int, int] = field(default_factory=dict[int, int])
@@ -50,7 +48,6 @@ class UiRecord:
             self.run_id,
             self.seq,
             self.is_done,
-            self.done_at,
             dict(self.texts),
             dict(self.blocks),
             self.open_block,
@@ -81,7 +78,6 @@ class UiRecord:
                 self._fold_agent(cast("dict[str, Any]", data))
             case {"type": "done"}:
                 self.is_done = True
-                self.done_at = cast("int | None", part.get("revision"))
             case _:
                 pass
 
@@ -158,13 +154,11 @@ class UiWriter:
 
     def end_leg(self, state: Part, revision: int | None) -> None:
         """Nothing where readers were told that the leg ended just so."""
-        record, known = self.record, self.record.is_done and self.record.state == state["data"]
-        if known and (revision is None or revision == record.done_at):
+        if self.record.is_done and self.record.state == state["data"]:
             return
-        if not known:
-            self._finish_step()
-            self._emit(state)
-            self._emit({"type": "finish"})
+        self._finish_step()
+        self._emit(state)
+        self._emit({"type": "finish"})
         self._emit({"type": DONE} if revision is None else {"type": DONE, "revision": revision})
 
     def _finish_step(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
@@ -13,7 +12,7 @@ from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.door import Answer
 from deuz_workers.core.change import Head
 from deuz_workers.core.stream_ticket import TTL_MS, StreamTicket
-from deuz_workers.errors import ConfigurationError
+from deuz_workers.errors import ConfigurationError, RunExistsError
 from deuz_workers.gateway import bodies
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.gateway.problems import RequestError
@@ -40,39 +39,40 @@ from deuz_workers.ports.store import RunQuery
 async def start(call: Call) -> Response:
     """The run has an id of the gateway's making; a client's own name for it is the idempotency key."""
     body: bodies.StartRun = call.body
-    handle = await _enqueue(call, body)
     if body.stream and body.start_in_ms is None:
-        await _record_from_the_start(call, handle)
+        handle = await _start_recorded(call, body)
+    else:
+        handle = await _enqueue(call, body, None)
     started = Started(run_id=handle.run_id, scope=handle.scope)
     return JSONResponse(started.model_dump(), 202, {"location": call.gateway.address("v1", "runs", handle.run_id)})
 
 
-async def _record_from_the_start(call: Call, handle: AsyncHandle) -> None:
-    """Nobody was asked to look yet, so all that the run shows is still to come; unless a sweep was faster."""
-    early = await call.gateway.streams.early(handle.scope, handle.run_id)
+async def _start_recorded(call: Call, body: bodies.StartRun) -> AsyncHandle:
+    """Listened to before it exists, so that nothing of it is missed."""
+    streams, run_id = call.gateway.streams, str(call.gateway.app.ids.rid())
+    early = await streams.early(call.scope, run_id)
     try:
-        head = await call.gateway.access.head(handle.scope, handle.run_id)
+        handle = await _enqueue(call, body, run_id)
+        head = await call.gateway.access.head(call.scope, run_id)
+    except RunExistsError:  # its key is another run's, which is what was asked for, or is not
+        await early.close()
+        return await _enqueue(call, body, None)
     except BaseException:
         await early.close()
         raise
-    if head.revision == 0:
-        await call.gateway.streams.follow(head, early, 0)
-    else:
-        await early.close()
-    await handle.ring()
+    await streams.follow(head, early, 0)
+    return handle
 
 
-async def _enqueue(call: Call, body: bodies.StartRun) -> AsyncHandle:
-    starts = bodies.in_ms(body.start_in_ms)
-    if body.stream and body.start_in_ms is None:
-        starts = timedelta(0)  # due at once, and not rung for: that is done when its parts are listened to
+async def _enqueue(call: Call, body: bodies.StartRun, run_id: str | None) -> AsyncHandle:
     return await call.gateway.app.aio.enqueue(
         body.agent,
         body.prompt,
         messages=None if body.messages is None else [message.model_dump() for message in body.messages],
+        run_id=run_id,
         idempotency_key=idempotency_key(call),
         scope=call.scope,
-        start_at=starts,
+        start_at=bodies.in_ms(body.start_in_ms),
         start_before=bodies.in_ms(body.start_before_in_ms),
         concurrency_key=body.concurrency_key,
         **body.options,

@@ -195,3 +195,45 @@ def test_a_gateway_that_is_told_to_end_lets_its_readers_go(pool: Pool, gateways:
     assert b"[DONE]" not in raw
     assert gate.process.wait(DEADLINE_S) == 0
     assert "ticket" not in gate.log.read_text()
+
+
+@pytest.mark.spec("FR-39")
+def test_a_reader_who_reloads_at_every_event_sees_a_death_and_a_stop_as_they_are(pool: Pool, gateways: Gateways) -> None:
+    """The worker is killed in the middle of its answer, and the run is stopped from elsewhere in the middle of the next try:
+    no gap, no duplicate, and what the dead and the stopped attempt wrote is taken back.
+    """
+    first = pool.start()
+    gate = gateways.start()
+    seen: list[UiFrame] = []
+    with httpx.Client(base_url=gate.url, headers=gateways.headers, timeout=DEADLINE_S) as client:
+        run_id = client.post("/v1/runs", json={"agent": "talker", "prompt": "gate", "stream": True}).json()["run_id"]
+        told = {"killed": False, "stopped": False}
+        while not seen or not seen[-1].is_done:
+            seen.append(next_frame(client, run_id, seen[-1].seq if seen else None))
+            shown = text_of(seen).get(1, "")
+            if not told["killed"] and f"of {first.pid}" in shown:
+                told["killed"] = True
+                first.kill()
+                pool.start()
+            if told["killed"] and not told["stopped"] and shown == "first half, ":
+                told["stopped"] = True
+                with httpx.Client(base_url=gate.url, headers=gateways.headers) as elsewhere:
+                    assert elsewhere.post(f"/v1/runs/{run_id}/cancel", json={}).json() == {"accepted": True}
+        whole = read(client, run_id, UiReader())
+    assert told == {"killed": True, "stopped": True}
+    assert seen == whole
+    assert [frame.seq for frame in seen] == list(range(1, len(seen) + 1))
+    assert text_of(seen) == {}
+    assert sum(data["kind"] == "discard" for data in data_of(seen)) == 2
+    assert (data_of(seen)[-1]["status"], data_of(seen)[-1]["reason"]) == ("stopped", "aborted")
+
+
+def next_frame(client: httpx.Client, run_id: str, after: int | None) -> UiFrame:
+    """The first frame behind `after`; the response is left then, as by a reload."""
+    headers = {} if after is None else {"last-event-id": str(after)}
+    while True:  # a response that ends without news is opened again
+        with client.stream("GET", f"/v1/runs/{run_id}/stream", headers=headers) as answer:
+            reader = UiReader(after or 0)
+            for chunk in answer.iter_raw():
+                if frames := reader.feed(chunk):
+                    return frames[0]

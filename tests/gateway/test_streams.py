@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deuz_workers import Agent, MockModel, ToolContext, tool
+from deuz_workers.app.ui_reading import UiFrame, UiReader
 from deuz_workers.app.ui_state import agent_state_from_parts
 from deuz_workers.providers.script import call, calls, fails
 from tests.app.world import World
@@ -199,3 +200,43 @@ async def test_a_swarm_has_no_stream_but_its_tasks_have(memory: World) -> None:
         assert (await gate.http.get(f"/v1/runs/{run_id}/stream")).json()["code"] == "no_stream"
         frames = await gate.frames(f"{run_id}%2Fstream")
         assert text_of(frames)[2] == "it is done"
+
+
+async def test_a_run_that_is_recorded_from_its_start_is_shown_from_there(world: World) -> None:
+    """Its reader comes in the middle of an answer and has the beginning; under a key it is the same run, asked for once."""
+    agent = talker("it", "~", "done")
+    async with served(world.process(agent)) as gate:
+        body = {"agent": "talker", "prompt": "go", "stream": True}
+        answers = [await gate.http.post("/v1/runs", json=body, headers={"idempotency-key": "k"}) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [202, 202]
+        run_id = answers[0].json()["run_id"]
+        assert answers[1].json()["run_id"] == run_id
+        other = await gate.http.post("/v1/runs", json={**body, "prompt": "no"}, headers={"idempotency-key": "k"})
+        assert (other.status_code, other.json()["code"]) == (409, "run_exists")
+        await agent.model.waits.wait()  # type: ignore[union-attr]
+        seen: list[UiFrame] = []
+        async with gate.http.stream("GET", f"/v1/runs/{run_id}/stream") as answer:
+            reader = UiReader()
+            async for chunk in answer.aiter_raw():
+                seen += reader.feed(chunk)
+                if text_of(seen).get(2) == "it":
+                    agent.model.gate.set()  # type: ignore[union-attr]
+        assert seen[-1].is_done
+        assert text_of(seen) == {1: "let me see", 2: "it ~ done"}
+
+
+async def test_a_resumed_leg_is_recorded_from_its_beginning(memory: World) -> None:
+    """Nobody reads while it goes on; a reader who comes afterwards is shown its phases too."""
+    async with served(memory.process(asker())) as gate:
+        run_id = await gate.start("asker")
+        detail = await gate.report(run_id)
+        answers = {
+            "stream": True,
+            "approvals": [{"approvalId": detail["pending_approvals"][0]["approval_id"], "approved": True}],
+            "clientToolResults": [{"toolCallId": "a", "output": "Ann"}],
+        }
+        assert (await gate.http.post(f"/v1/runs/{run_id}/resume", json=answers)).json()["resumed"]
+        await gate.report(run_id)
+        frames = await gate.frames(run_id)
+        assert [data["step"] for data in data_of(frames) if data["kind"] == "phase"] == [2]
+        assert data_of(frames)[-1]["output"] == "thanks to both"
