@@ -130,7 +130,7 @@ async def test_a_reservation_that_cannot_be_saved_is_the_last(world: World) -> N
     assert made.model.requests == ()
 
 
-@pytest.mark.spec("LED-013", "BUD-009", "POL-009")
+@pytest.mark.spec("LED-013", "BUD-009", "POL-009", "FR-32")
 async def test_money_needs_a_price_or_an_estimate(world: World) -> None:
     """Without either a limit in dollars refuses, and one in tokens does not mind."""
     unpriced = agent("never", execution_estimate=None)
