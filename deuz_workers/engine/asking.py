@@ -105,7 +105,9 @@ async def ask(gear: Gear, model: Model, request: ModelRequest, stop: Stop, limit
         return given
     after_content = failure.after_content or (telling is not None and telling.has_told)
     is_cut_short = isinstance(failure, ModelTimeoutError) and limit_ms < limits.model_timeout_ms  # by the end of the run
-    if counts(transient_kind(failure), after_content=after_content) and not is_cut_short:
+    if after_content:
+        gear.breakers.heard(model.name)
+    elif counts(transient_kind(failure), after_content=False) and not is_cut_short:
         await gear.breakers.failed(model.name)
     raise failure
 

@@ -30,6 +30,11 @@ class ReplyStream(Protocol):
         """The server has said its last event; what follows it is not read."""
         ...
 
+    @property
+    def has_content(self) -> bool:
+        """Something of the answer has come: text, a thought, or part of a call."""
+        ...
+
     def take(self, event: ServerEvent) -> str:
         """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
 

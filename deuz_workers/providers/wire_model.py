@@ -171,6 +171,15 @@ async def _off_loop(answer: HttpReply, read: Callable[[], ModelReply]) -> ModelR
 
 
 async def _read_stream(answer: HttpReply, stream: ReplyStream, on_text: OnText | None) -> Mapping[str, Any]:
+    """What fails it says whether something of the answer had come."""
+    try:
+        return await _read_events(answer, stream, on_text)
+    except ModelError as error:
+        error.after_content = error.after_content or stream.has_content
+        raise
+
+
+async def _read_events(answer: HttpReply, stream: ReplyStream, on_text: OnText | None) -> Mapping[str, Any]:
     events = EventReader()
     async with contextlib.aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:

@@ -672,3 +672,24 @@ async def test_a_provider_that_asked_to_wait_is_heeded_although_its_call_moved_o
     await app.aio.operator.limit_rate("model", "mock:a", calls_per_minute=6_000)
     assert (await app.aio.run_embedded("x", "go", run_id="r")).output == "done"
     assert 50_000 < await memory.store.take_rate([Draw(RateName("model", "mock:a"))]) <= 60_000
+
+
+@pytest.mark.spec("FOV-012")
+async def test_attempts_of_a_child_are_its_parent_s_to_allow_and_to_pay(world: World) -> None:
+    """Both of them stand in the ledger of the parent, under its policy: a fallback that it forbids is refused, and the child
+    that failed is a result for the parent's model."""
+    for run_id, allowed in (("r", None), ("s", ["mock:boss", "mock:a"])):
+        first, fallback = down("a"), model("b", "found it")
+        helper = Agent("helper", model=first, fallback_models=[fallback], limits=ONE_TRY)
+        parent = Agent("x", model=model("boss", calls(call("helper", prompt="go")), "done"), tools=[helper])
+        app = world.process(parent)
+        policy = None if allowed is None else ExecutionPolicy(allowed_models=allowed)
+        result = await app.aio.run_embedded("x", "go", run_id=run_id, budget=Budget(tokens=100_000), policy=policy)
+        assert (result.status, asked(first, fallback)) == ("completed", [1, 1 if allowed is None else 0])
+        balance = await world.store.balance(run_scope_key((await world.head(run_id)).rid))
+        assert balance is not None
+        assert balance.spent.tokens == (45 if allowed is None else 30)
+        assert 4_096 < (balance.unknown.tokens or 0) < 2 * 4_096
+        assert balance.held.tokens == 0
+        [receipt] = (await world.receipts(run_id)).values()
+        assert (receipt.outcome, receipt.reason) == ((None, None) if allowed is None else ("child-failed", "model_not_allowed"))

@@ -70,6 +70,11 @@ class MessageStream:
         self._is_counted = False
         self._pairs = WholePairs()
 
+    @property
+    def has_content(self) -> bool:
+        """Something of the answer has come: text, a thought, or part of a call."""
+        return bool(self._blocks)
+
     def take(self, event: ServerEvent) -> str:
         """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
 

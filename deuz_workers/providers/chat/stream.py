@@ -65,6 +65,11 @@ class ChatStream:
         self._heard_of_refusal = 0
         """Characters."""
 
+    @property
+    def has_content(self) -> bool:
+        """Something of the answer has come: text, a thought, or part of a call."""
+        return bool(self._texts or self._refusals or self._thoughts or self._calls)
+
     def take(self, event: ServerEvent) -> str:
         """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
 

@@ -38,6 +38,11 @@ class ContentStream:
         self._model: str | None = None
         self._pairs = WholePairs()
 
+    @property
+    def has_content(self) -> bool:
+        """Something of the answer has come: text, a thought, or a call."""
+        return bool(self._parts)
+
     def take(self, event: ServerEvent) -> str:
         """Fold one event in; returns the text that it adds to the answer, never half of a surrogate pair.
 

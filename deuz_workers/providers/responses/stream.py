@@ -36,6 +36,7 @@ class ResponseStream:
 
     def __init__(self) -> None:
         self.is_done = False
+        self.has_content = False
         self._items: dict[int, Mapping[str, Any]] = {}
         """By place in the output: items that are finished."""
         self._texts: dict[int, list[str]] = {}
@@ -51,7 +52,10 @@ class ResponseStream:
         if event.data.strip() == DONE:
             return ""
         record = parse_object(event.data, "an event of the stream")
-        match record.get("type"):
+        kind = record.get("type")
+        if isinstance(kind, str) and (kind.endswith(".delta") or kind == "response.output_item.done"):
+            self.has_content = True
+        match kind:
             case "response.output_text.delta" | "response.refusal.delta":
                 return self._say(record)
             case "response.output_item.done":
