@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from deuz_workers.app.below import read_below
+from deuz_workers.app.below import read_below, reports
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import AgentResult, result_of
@@ -81,9 +81,10 @@ class Access:
         loaded = await self.store.load(scope, run_id)
         if loaded is None:
             raise not_found(scope, run_id)
-        if not loaded.head.has_report or loaded.head.kind == "swarm":
+        if loaded.head.kind == "swarm" or not await reports(self.store, loaded.head):
             return loaded.head, None
-        return loaded.head, result_of(loaded, None, await self.signing() if loaded.items else None)
+        signing = await self.signing() if loaded.items else None
+        return loaded.head, result_of(loaded, None, signing, below=await read_below(self.store, loaded.head, signing))
 
     async def ring(self, bells: Iterable[Bell | None]) -> None:
         """Make workers look, as far as they can be reached and have room; the sweep finds the rest.

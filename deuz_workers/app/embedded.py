@@ -23,6 +23,7 @@ from deuz_workers.app.repair import drop_late_signal
 from deuz_workers.app.results import RECONCILIATION, AgentResult, effects_of, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.stream_sources import Named
+from deuz_workers.app.subagents import check_context
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
 from deuz_workers.core.change import FINAL
@@ -123,6 +124,7 @@ async def run_embedded(
     What the store or another executor refuses is a `failed` result (RES-009, RES-021); everything else is raised.
     """
     run_id, scope = asked.run_id, asked.scope
+    check_context(app.registry.agent(asked.agent), context)
     contexts: dict[tuple[str, str], RunContext] = {}
     try:
         async with driver(app, contexts=contexts) as driving:
@@ -171,6 +173,7 @@ async def resume_embedded(
                     run_id=run_id,
                 )
             agent = loaded.head.agent
+            check_context(app.registry.agent(agent), context)
             if retry_failed and loaded.head.status == "failed":
                 if unsettled := await _take_up(app, loaded, answers, policy):
                     return unsettled

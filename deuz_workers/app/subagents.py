@@ -9,6 +9,8 @@ from deuz_workers.app.agent import Agent, check_budget
 from deuz_workers.app.names import check_name
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.context import RunContext
+from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.tools.agent import AgentTool, Stream, delegating_tool
 from deuz_workers.tools.options import MAX_RESULT_BYTES, NeedsApproval
 from deuz_workers.tools.projection import Convert
@@ -82,3 +84,12 @@ def targets_of(agent: Agent) -> list[Agent]:
     """Agents that its tools delegate to, as far as they are objects."""
     targets: list[Any] = [getattr(tool, "target", None) for tool in agent.tools.values()]
     return [target for target in targets if isinstance(target, Agent)]
+
+
+def check_context(agent: AgentDefinition | None, context: RunContext | None) -> None:
+    """Raises `ConfigurationError` for a value that is given to a tool which another agent does."""
+    for name in () if agent is None or context is None else context.tools:
+        if name in agent.tools and agent.tools[name].delegation is not None:
+            raise ConfigurationError(
+                f"tools_context has a value for {name!r}, which is another agent; name that agent's own tools instead"
+            )

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 from deuz_workers.app.access import Access
 from deuz_workers.app.agent_stream import AgentStream, View
 from deuz_workers.app.async_handle import AsyncHandle
+from deuz_workers.app.below import read_below, reports
 from deuz_workers.app.results import AgentResult, result_of
 from deuz_workers.app.stream_events import StreamEvent
 from deuz_workers.app.ui_target import turn_texts
@@ -101,9 +102,10 @@ class StoredLeg:
 
     async def ended(self, result: AgentResult[Any]) -> Ended | None:
         loaded = await self._access.store.load(self._scope, self.run_id)
-        if loaded is None or not loaded.head.has_report:
+        if loaded is None or not await reports(self._access.store, loaded.head):
             return None
-        return Ended(result_of(loaded), await texts_of(self._access.store, loaded), loaded.head.revision)
+        below = await read_below(self._access.store, loaded.head, None)
+        return Ended(result_of(loaded, below=below), await texts_of(self._access.store, loaded), loaded.head.revision)
 
     async def close(self) -> None:
         await self._stream.aclose()

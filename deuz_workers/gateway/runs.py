@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from deuz_workers.app.answers import Answers, hand_in_and_ring
 from deuz_workers.app.async_handle import AsyncHandle
+from deuz_workers.app.below import reports
 from deuz_workers.app.door import Answer
 from deuz_workers.core.change import Head
 from deuz_workers.core.stream_ticket import TTL_MS, StreamTicket
@@ -100,7 +101,7 @@ async def show(call: Call) -> BaseModel:
     query: bodies.ShowQuery = call.query
     access = call.gateway.access
     head = await access.head(call.scope, call.run_id)
-    if query.wait_ms and not head.has_report and head.kind != "swarm":
+    if query.wait_ms and head.kind != "swarm" and not await reports(access.store, head):
         await _report(call, query.wait_ms)
     return await detail(call)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from deuz_workers.app.access import Access
 from deuz_workers.app.agent_stream import AgentStream
+from deuz_workers.app.below import reports
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.ui_journal import StoredJournal
 from deuz_workers.app.ui_legs import StoredLeg
@@ -34,7 +35,7 @@ class Streams:
 
     async def is_recorded(self, head: Head) -> bool:
         """All there is to show of the run is in its journal."""
-        if (head.scope, head.run_id) in self._recorders or not head.has_report:
+        if (head.scope, head.run_id) in self._recorders or not await reports(self._access.store, head):
             return False
         last = await self.journal(head).last()
         if last is None or not is_end(last.body):

@@ -11,7 +11,7 @@ from tests.workers.pool import Pool
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.spec("SUB-010", "PTH-020")
+@pytest.mark.spec("SUB-010")
 @pytest.mark.timeout(240)
 def test_many_children_on_one_worker(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a run of its own, the parent resumes once and is loaded at most three times; the worker does other things too."""
