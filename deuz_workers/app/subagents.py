@@ -88,7 +88,9 @@ def targets_of(agent: Agent) -> list[Agent]:
 
 def check_context(agent: AgentDefinition | None, context: RunContext | None) -> None:
     """Raises `ConfigurationError` for a value that is given to a tool which another agent does."""
-    for name in () if agent is None or context is None else context.tools:
+    if agent is None or context is None:
+        return
+    for name in context.tools:
         if name in agent.tools and agent.tools[name].delegation is not None:
             raise ConfigurationError(
                 f"tools_context has a value for {name!r}, which is another agent; name that agent's own tools instead"
