@@ -27,12 +27,14 @@ where m.depth = 0 or h.status not in ('completed', 'stopped', 'failed')
 order by m.depth, h.run_id, p.item_id;
 
 -- name: cancel_children
--- Notes, never a new revision; heads by id. The last batch ends the work after the end of the run.
+-- Notes, never a new revision; heads by id, so the run first: a child that ends meanwhile locks it before its own. The last batch
+-- ends the work after the end of the run.
 with
 -- include: clock_and_ttl
+own as materialized (select h.rid from run_head h where h.rid = %(rid)s::uuid for no key update),
 heads as materialized (
     select h.rid from run_head h
-    where h.parent_rid = %(rid)s::uuid and h.cancel_seq = 0 and h.status not in ('completed', 'stopped', 'failed')
+    where (select count(*) from own) >= 0 and h.parent_rid = %(rid)s::uuid and h.cancel_seq = 0 and h.status not in ('completed', 'stopped', 'failed')
     order by h.rid
     limit %(limit)s::bigint
     for no key update
