@@ -27,18 +27,23 @@ where m.depth = 0 or h.status not in ('completed', 'stopped', 'failed')
 order by m.depth, h.run_id, p.item_id;
 
 -- name: cancel_children
--- Notes, never a new revision; heads by id, so the run first: a child that ends meanwhile locks it before its own. The last batch
+-- Notes, never a new revision. The run and its children are locked together, by id, as the end of a child locks both. The last batch
 -- ends the work after the end of the run.
 with
 -- include: clock_and_ttl
-own as materialized (select h.rid from run_head h where h.rid = %(rid)s::uuid for no key update),
-heads as materialized (
-    select h.rid from run_head h
-    where (select count(*) from own) >= 0 and h.parent_rid = %(rid)s::uuid and h.cancel_seq = 0 and h.status not in ('completed', 'stopped', 'failed')
+locked as materialized (
+    select h.rid, h.status, h.cancel_seq from run_head h
+    where h.rid = %(rid)s::uuid
+       or h.rid in (select c.rid from run_head c
+                    where c.parent_rid = %(rid)s::uuid and c.cancel_seq = 0
+                      and c.status not in ('completed', 'stopped', 'failed')
+                    order by c.rid
+                    limit %(limit)s::bigint)
     order by h.rid
-    limit %(limit)s::bigint
     for no key update
 ),
+batch as (select rid, status, cancel_seq from locked where rid <> %(rid)s::uuid),
+heads as (select rid from batch where cancel_seq = 0 and status not in ('completed', 'stopped', 'failed')),
 woken as (
     update run_head h set
         wake_seq   = h.wake_seq + 1,
@@ -56,9 +61,9 @@ noted as (
 done as (
     update run_head h set due_at = null, sweep_at = null, ripe = false
     where h.rid = %(rid)s::uuid and h.status in ('completed', 'stopped', 'failed')
-      and (select count(*) from heads) < %(limit)s::bigint
+      and (select count(*) from batch) < %(limit)s::bigint
 )
-select (select count(*) from woken) as changed, (select count(*) from heads) >= %(limit)s::bigint as more,
+select (select count(*) from woken) as changed, (select count(*) from batch) >= %(limit)s::bigint as more,
        (select coalesce(json_agg(json_build_array(w.scope, w.run_id, w.queue, w.revision, w.priority, w.agent)), '[]')
         from woken w) as bells;
 
