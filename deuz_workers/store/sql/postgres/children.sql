@@ -33,12 +33,11 @@ with
 -- include: clock_and_ttl
 locked as materialized (
     select h.rid, h.status, h.cancel_seq from run_head h
-    where h.rid = %(rid)s::uuid
-       or h.rid in (select c.rid from run_head c
-                    where c.parent_rid = %(rid)s::uuid and c.cancel_seq = 0
-                      and c.status not in ('completed', 'stopped', 'failed')
-                    order by c.rid
-                    limit %(limit)s::bigint)
+    where h.rid = any (array_append(array(
+              select c.rid from run_head c
+              where c.parent_rid = %(rid)s::uuid and c.cancel_seq = 0 and c.status not in ('completed', 'stopped', 'failed')
+              order by c.rid
+              limit %(limit)s::bigint), %(rid)s::uuid))
     order by h.rid
     for no key update
 ),
