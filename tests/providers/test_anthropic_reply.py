@@ -202,9 +202,9 @@ def error(kind: str, message: str = SECRET, **details: Any) -> bytes:
         (413, error("request_too_large"), ModelContextOverflowError, "no", "never"),
         (429, error("rate_limit_error"), ModelRateLimitedError, "no", "later"),
         (500, error("api_error"), ModelUnavailableError, "unknown", "later"),
-        (503, b"", ModelUnavailableError, "no", "later"),
+        (503, b"", ModelUnavailableError, "unknown", "later"),
         (504, error("timeout_error"), ModelUnavailableError, "unknown", "later"),
-        (529, error("overloaded_error"), ModelUnavailableError, "no", "later"),
+        (529, error("overloaded_error"), ModelUnavailableError, "unknown", "later"),
         (302, b"", ModelRequestError, "no", "never"),
     ],
 )

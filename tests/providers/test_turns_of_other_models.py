@@ -110,7 +110,7 @@ async def test_signed_thoughts_stay_in_their_family(provider: str) -> None:
 async def test_a_run_goes_on_over_another_wire(first: str, second: str) -> None:
     """The first model asks for two calls and is overloaded when their results are there; the second reads them and answers.
 
-    Each call runs once, and only what the two counted is spent.
+    Each call runs once, only what the two counted is spent, and what the one that broke off may have cost stays on hold.
     """
     paid: list[int] = []
 
@@ -130,4 +130,5 @@ async def test_a_run_goes_on_over_another_wire(first: str, second: str) -> None:
     assert (away.received, there.received) == (2, 1)
     assert [answer for _, answer in sent(there.requests[0]).pairs] == ["paid 1", "paid 2"]
     assert SECRET not in json.dumps(there.requests[0].body)
-    assert (result.accounting.spent.tokens, result.accounting.unknown.tokens) == (30, 0)
+    assert (result.accounting.spent.tokens, result.accounting.reserved.tokens) == (30, 0)
+    assert result.accounting.unknown.tokens > 0

@@ -4,8 +4,9 @@ Vendor facts, read 2026-11 from https://platform.claude.com/docs/en/api/errors a
 `{"type": "error", "error": {"type", "message", "details": {"error_code"}}, "request_id"}`; 400 `invalid_request_error`, also
 for an exceeded spend limit and an empty balance; 401, 403; 402 `billing_error`; 404 `not_found_error`; 413
 `request_too_large`; 429 `rate_limit_error`, with `retry-after` unless the month's limit is reached; 500 `api_error`; 504
-`timeout_error`; 529 `overloaded_error`. Refused before the model runs, hence unbilled, are all but 500 and 504. In the middle
-of a stream the same object is an `error` event.
+`timeout_error`; 529 `overloaded_error`. Refused before the model runs, hence unbilled, is what is below 500; of a 5xx nobody
+knows, since a gateway answers so too when it lost a server that had begun. In the middle of a stream the same object is an
+`error` event.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from deuz_workers.errors import (
 )
 from deuz_workers.providers.json_body import mapping, parse_object
 
-UNBILLED_OUTAGES = frozenset({503, 529})
 QUOTA_CODES = ("spend_limit", "billing_error", "credit_balance")
 QUOTA_TEXTS = (b"credit balance is too low", b"api usage limits")
 """Of a 400 about money, which has no code of its own."""
@@ -61,8 +61,7 @@ def status_failure(status: int, body: bytes, *, host: str, retry_after_ms: int |
     if kind == "request_too_large" or (status == 400 and any(text in says for text in OVERFLOW_TEXTS)):
         return ModelContextOverflowError(f"{where}: the request is longer than what the model takes", **fields)
     if status >= 500 or status == 409:
-        billed = "no" if status in UNBILLED_OUTAGES else "unknown"
-        return ModelUnavailableError(where, billed=billed, retry_after_ms=retry_after_ms, **fields)
+        return ModelUnavailableError(where, billed="unknown", retry_after_ms=retry_after_ms, **fields)
     if status == 404 and kind == "not_found_error":
         return ModelNotFoundError(f"{where}: it does not serve this model; check the name", **fields)
     if status < 400:

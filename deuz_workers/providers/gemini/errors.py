@@ -5,7 +5,8 @@ https://cloud.google.com/apis/design/errors: the body is `{"error": {"code", "st
 hold `google.rpc.RetryInfo` with a `retryDelay` (`"34.07s"`) and `google.rpc.ErrorInfo` with a `reason`; a stream that fails at
 its beginning answers a list with that object. 400 `INVALID_ARGUMENT` (a wrong key too, reason `API_KEY_INVALID`) and
 `FAILED_PRECONDITION`, 403, 404, 429 `RESOURCE_EXHAUSTED`, 500 `INTERNAL`, 503 `UNAVAILABLE` (overloaded), 504
-`DEADLINE_EXCEEDED`. Refused before the model runs, hence unbilled, are all but 500 and 504.
+`DEADLINE_EXCEEDED`. Refused before the model runs, hence unbilled, is what is below 500; of a 5xx nobody knows, since a gateway
+answers so too when it lost a server that had begun.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ from deuz_workers.errors import (
     ModelUnavailableError,
 )
 from deuz_workers.providers.json_body import listed, mapping
-
-UNBILLED_OUTAGES = frozenset({503, 529})
-"""529 is what gateways answer when overloaded."""
 
 OVERFLOW_TEXTS = ("exceeds the maximum number of tokens", "context length", "context window")
 """Of a 400 about the length, which has no reason of its own."""
@@ -91,8 +89,7 @@ def _failure(status: int, report: _Report, where: str, retry_after_ms: int | Non
     if status in (400, 413) and report.is_too_long:
         return ModelContextOverflowError(f"{where}: the request is longer than what the model takes", billed=refused, **fields)
     if status >= 500 or status in (409, 499):
-        billed = refused if status in UNBILLED_OUTAGES else "unknown"
-        return ModelUnavailableError(where, billed=billed, retry_after_ms=retry_after_ms, **fields)
+        return ModelUnavailableError(where, billed="unknown", retry_after_ms=retry_after_ms, **fields)
     if status == 404 and report.status == "NOT_FOUND":
         return ModelNotFoundError(f"{where}: it does not serve this model; check the name", billed=refused, **fields)
     if status < 400:
