@@ -46,7 +46,8 @@ def arguments_text(arguments: Mapping[str, object]) -> str:
 
 
 def read_arguments(written: object) -> dict[str, Any] | None:
-    """The arguments as an object; None where they are no JSON object, or one nested too deeply to be stored."""
+    """The arguments as an object; None where they are no JSON object, one nested too deeply to be stored, or one with a number
+    that JSON cannot say again: `1e999` is read as an infinity, which every other wire refuses from the next turn on."""
     if written is None or (isinstance(written, str) and not written.strip()):
         return {}
     if isinstance(written, str):
@@ -57,7 +58,7 @@ def read_arguments(written: object) -> dict[str, Any] | None:
     if not isinstance(written, dict):
         return None
     arguments = cast(dict[str, Any], written)
-    return arguments if is_at_most(MAX_DEPTH // 2, arguments) else None
+    return arguments if can_go_back(arguments) else None
 
 
 def raw_arguments(written: object) -> str:

@@ -13,6 +13,8 @@ from deuz_workers.core.codec import encode
 from deuz_workers.core.messages import Message, ToolResultPart, message_to_record, user
 from deuz_workers.ports.model import ModelReply, ModelRequest
 from deuz_workers.providers.chat.model import ChatCompletionsModel
+from deuz_workers.providers.chat.stream import ChatStream
+from deuz_workers.providers.sse import EventReader
 from deuz_workers.testing.model_faults import Served
 from deuz_workers.testing.model_server import ModelServer
 from tests.loop_lag import loop_lag
@@ -79,6 +81,27 @@ async def test_a_strange_call_can_be_stored_and_sent_back(make: Any, made: dict[
         ids = [(sent[1]["tool_calls"][0]["id"], sent[2]["tool_call_id"])]
     assert ids[0][0] == ids[0][1]
     assert ids[0][0].isprintable()
+
+
+@pytest.mark.parametrize("make", [whole, streamed])
+@pytest.mark.parametrize("arguments", ['{"usd": 1e999}', {"usd": float("nan")}, {"usd": [-float("inf")]}])
+async def test_numbers_that_json_cannot_say_again_are_no_arguments(make: Any, arguments: object) -> None:
+    """No tool runs on them, and no other wire is asked to repeat them."""
+    (use,) = (await read(make(tool_call(arguments=arguments)))).message.tool_uses
+    assert (use.arguments, use.raw_arguments is None) == (None, False)
+
+
+@pytest.mark.parametrize("says", [{"index": None}, {}], ids=["ids", "places"])
+async def test_fifty_thousand_calls_are_read_in_bearable_time(says: dict[str, Any]) -> None:
+    """Of one stream, in an event of their own each, told apart by their ids or by their places."""
+    calls = [tool_call(f"c{place}", arguments="") | {"index": place} | says for place in range(50_000)]
+    events = "".join(f"data: {json.dumps({'choices': [{'delta': {'tool_calls': [call]}}]})}\n\n" for call in calls)
+    began = time.monotonic()
+    reader, stream = EventReader(), ChatStream()
+    for event in reader.feed(events.encode()):
+        stream.take(event)
+    assert time.monotonic() - began < 20
+    assert stream.has_content
 
 
 @pytest.mark.parametrize("make", [whole, streamed])

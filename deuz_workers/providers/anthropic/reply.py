@@ -127,8 +127,6 @@ def _call(block: Mapping[str, Any]) -> ToolUsePart:
     if name is None:
         raise ModelResponseError("the reply has a tool call without a name")
     arguments = read_arguments(written)
-    if arguments is not None and not can_go_back(arguments):
-        arguments = None
     return ToolUsePart(
         call_id=joined(text_or_none(block.get("id")) or ""),
         name=joined(name),

@@ -41,7 +41,10 @@ class _Call:
 
     @property
     def is_complete(self) -> bool:
-        return self.whole is not None or (bool(self.pieces) and read_arguments(self.written) is not None)
+        if self.whole is not None:
+            return True
+        # Asked at every piece where a server says the name with each: only what may be the end is worth reading.
+        return bool(self.pieces) and self.pieces[-1].rstrip().endswith("}") and read_arguments(self.written) is not None
 
     def as_record(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": self.written if self.whole is None else self.whole}
@@ -58,6 +61,8 @@ class ChatStream:
         self._thoughts: list[str] = []
         self._thought_field: str | None = None
         self._calls: list[_Call] = []
+        self._newest: dict[int, _Call] = {}
+        """By index."""
         self._finish_reason: str | None = None
         self._usage: object = None
         self._model: object = None
@@ -140,7 +145,7 @@ class ChatStream:
         return self._heard.take(text)
 
     def _take_calls(self, entries: list[Mapping[str, Any]]) -> None:
-        touched: list[_Call] = []
+        touched: set[_Call] = set()
         for entry in entries:
             function = entry.get("function")
             given = cast(Mapping[str, Any], function if isinstance(function, dict) else {})
@@ -153,7 +158,9 @@ class ChatStream:
             if call is None or self._is_next(call, call_id, name, bool(written), touched):
                 call = _Call(index)
                 self._calls.append(call)
-            touched.append(call)
+                if index is not None:
+                    self._newest[index] = call
+            touched.add(call)
             call.call_id = call.call_id or call_id
             call.name = call.name or name
             if isinstance(written, dict):
@@ -164,10 +171,12 @@ class ChatStream:
 
     def _call_at(self, index: int | None) -> _Call | None:
         """The newest call under that index; without an index the newest of all."""
-        return next((call for call in reversed(self._calls) if index is None or call.index == index), None)
+        if index is not None:
+            return self._newest.get(index)
+        return self._calls[-1] if self._calls else None
 
     @staticmethod
-    def _is_next(call: _Call, call_id: str, name: str, has_arguments: bool, touched: list[_Call]) -> bool:
+    def _is_next(call: _Call, call_id: str, name: str, has_arguments: bool, touched: set[_Call]) -> bool:
         """Whether an entry under the index of `call`, or under none, begins another call instead of going on with it."""
         if call_id and call.call_id and call_id != call.call_id:
             return True

@@ -146,8 +146,6 @@ def _call(call: Mapping[str, Any], provider: dict[str, object]) -> ToolUsePart:
         raise ModelResponseError("the reply has a part of a function call; arguments are wanted whole")
     call_id = text_or_none(call.get("id"))
     arguments = read_arguments(written)
-    if arguments is not None and not can_go_back(arguments):
-        arguments = None
     return ToolUsePart(
         call_id=joined(call_id or ""),
         name=joined(name),
