@@ -96,7 +96,11 @@ class HttpReply:
         return str(self._response.headers.get(name, ""))
 
     async def chunks(self, max_bytes: int = MAX_REPLY_BYTES) -> AsyncGenerator[bytes]:
-        """The body as it arrives. Raises `ModelTimeoutError` between chunks, `ModelUnavailableError` where it is cut off."""
+        """The body as it arrives. Raises `ModelTimeoutError` between chunks, `ModelUnavailableError` where it is cut off,
+        `ModelResponseError` where it is too long, or packed more than once: what arrives in one piece is unpacked in one
+        piece, and a kilobyte that was packed twice is gigabytes."""
+        if "," in self.header("content-encoding"):
+            raise ModelResponseError(f"{self.host} sent a body that is packed more than once")
         silent = f"{self.host} sent nothing for {self._timeouts.between_chunks_ms} ms in the middle of its reply"
         async with contextlib.aclosing(cast(AsyncGenerator[bytes], self._response.aiter_bytes())) as body:
             while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 from typing import Any
@@ -11,7 +12,14 @@ import pytest
 
 from deuz_workers import Agent, Limits, run_agent
 from deuz_workers.core.messages import user
-from deuz_workers.errors import ModelRateLimitedError, ModelStreamBrokenError, ModelTimeoutError, ModelUnavailableError
+from deuz_workers.errors import (
+    ModelRateLimitedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelStreamBrokenError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.providers import ChatCompletionsModel, model_from_name
 from deuz_workers.providers.http import Timeouts
@@ -193,3 +201,17 @@ async def test_an_imitated_network_may_break() -> None:
     with pytest.raises(ModelStreamBrokenError):
         await model.call(REQUEST)
     await model.close()
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_body_that_was_packed_twice_is_not_unpacked(status: int) -> None:
+    """A kilobyte of it is gigabytes, all of which the library unpacks before it hands any of it over."""
+    packed = gzip.compress(gzip.compress(b"\0" * 4_000_000))
+    head = {"content-type": "application/json", "content-encoding": "gzip, gzip"}
+
+    async def answer(request: SentRequest) -> Answered:
+        return Answered(status, packed, head)
+
+    model = ChatCompletionsModel("m", "http://nowhere.invalid/v1", transport=answer)
+    with pytest.raises(ModelResponseError if status == 200 else ModelRequestError):
+        await model.call(REQUEST)
