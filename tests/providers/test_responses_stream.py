@@ -186,3 +186,19 @@ def test_a_failure_in_the_middle(failed: dict[str, Any], kind: type[ModelError])
     assert type(caught.value) is kind
     assert caught.value.billed == "unknown"
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("has_items", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_places_that_a_server_counts_otherwise_double_nothing(first: int, has_items: bool) -> None:
+    """Events count from one, the last event from zero: one text and one call, with the events of finished items or without."""
+    said = {"type": "response.output_text.delta", "output_index": first, "item_id": "msg_1", "delta": "Hello"}
+    items = [{"type": "response.output_item.done", "output_index": first + n, "item": x} for n, x in enumerate((SAID, CALL))]
+    end = {"type": "response.completed", "response": {"output": [SAID, CALL], "usage": USED}}
+    stream = ResponseStream()
+    for record in (said, *(items if has_items else ()), end):
+        stream.take(ServerEvent("message", json.dumps(record)))
+    completion = stream.completion()
+    assert completion is not None
+    message = read_reply(completion, author="p:m", provider="p", model="m").message
+    assert (message.text, [use.provider_call_id or use.call_id for use in message.tool_uses]) == ("Hello", ["c1"])

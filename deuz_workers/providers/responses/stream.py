@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deuz_workers.errors import ModelResponseError
-from deuz_workers.providers.json_body import WholePairs, listed, mapping, parse_object
+from deuz_workers.providers.json_body import WholePairs, listed, mapping, parse_object, text_or_none
 from deuz_workers.providers.openai_errors import reported_failure
 from deuz_workers.providers.responses.reply import checked
 from deuz_workers.providers.sse import ServerEvent
@@ -41,6 +41,8 @@ class ResponseStream:
         """By place in the output: items that are finished."""
         self._texts: dict[int, list[str]] = {}
         """By place in the output: what was said of messages that are not."""
+        self._spoken: dict[int, str] = {}
+        """By place in the output: ids of those messages."""
         self._last: Mapping[str, Any] | None = None
         self._heard = WholePairs()
 
@@ -87,7 +89,9 @@ class ResponseStream:
         said, place = record.get("delta"), record.get("output_index")
         if not isinstance(said, str):
             return ""
-        self._texts.setdefault(place if isinstance(place, int) else 0, []).append(said)
+        place = place if isinstance(place, int) else 0
+        self._texts.setdefault(place, []).append(said)
+        self._spoken.setdefault(place, text_or_none(record.get("item_id")) or "")
         return self._heard.take(said)
 
     def _end(self, record: Mapping[str, Any], status: str) -> None:
@@ -100,14 +104,24 @@ class ResponseStream:
     def _output(self, response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Finished items; of others what the last event says, and else what was heard of them.
 
-        A call that is neither finished nor in the last event was never asked for.
+        A call that is neither finished nor in the last event was never asked for. Servers exist that count places otherwise in
+        events than in the last one: an item is known by its id too, so that no call is asked for twice.
         """
+        finished = {name for item in self._items.values() for name in _ids(item)}
+        last = [item for given in listed(response.get("output")) if (item := mapping(given)) is not None]
+        known = finished.union(*map(_ids, last))
         output: dict[int, Mapping[str, Any]] = {}
         for place, texts in self._texts.items():
+            if ("id", self._spoken[place]) in known:
+                continue
             content = {"type": "output_text", "text": "".join(texts), "annotations": []}
             output[place] = {"type": "message", "role": "assistant", "status": "incomplete", "content": [content]}
         for place, given in enumerate(listed(response.get("output"))):
-            if (item := mapping(given)) is not None:
+            if (item := mapping(given)) is not None and finished.isdisjoint(_ids(item)):
                 output[place] = item
         output |= self._items
         return [output[place] for place in sorted(output)]
+
+
+def _ids(item: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, given) for name in ("id", "call_id") if (given := text_or_none(item.get(name))) is not None]
