@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from deuz_workers.breakers.memory import MemoryBreakers
@@ -167,6 +167,8 @@ class RedisBreakers:
         try:
             answer: Any = self._connected(mine).execute_command(*command)
         except NOTHING_KNOWN as error:
+            if isinstance(error, ResponseError) and "WRONGTYPE" in str(error):
+                return None  # of this model alone; the server is there for the others
             if mine.away_until_ms is None:
                 log.warning("breakers_unreachable error=%s", type(error).__name__)
             mine.away_until_ms = self._clock.monotonic_ms() + AWAY_MS

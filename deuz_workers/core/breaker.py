@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from deuz_workers.core.transient import TransientKind
+from deuz_workers.core.transient import TransientKind, transient_kind
+from deuz_workers.errors import ModelError
 
 OPENS_AFTER = 5
 """Failures in a row."""
@@ -46,3 +47,10 @@ CLOSED = Breaker()
 def counts(kind: TransientKind | None, *, after_content: bool) -> bool:
     """A failure of this kind is one in the row; a reply that had begun ended it instead."""
     return kind in COUNTED and not after_content
+
+
+def is_answer(failure: ModelError) -> bool:
+    """Somebody is there and said no: the row ends as with a reply. Else calls that are refused (a rate, a request that is none)
+    would be the ones that try, one every `OPEN_MS`, and the breaker of a provider that is back stayed open for everybody."""
+    status = failure.fields.get("status")
+    return isinstance(status, int) and 400 <= status < 500 and transient_kind(failure) in (None, "rate-limit")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from deuz_workers.core.breaker import counts
+from deuz_workers.core.breaker import counts, is_answer
 from deuz_workers.core.change import BudgetExceeded
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.events import Bound, Finished, ModelCallFailed
@@ -105,7 +105,7 @@ async def ask(gear: Gear, model: Model, request: ModelRequest, stop: Stop, limit
         return given
     after_content = failure.after_content or (telling is not None and telling.has_told)
     is_cut_short = isinstance(failure, ModelTimeoutError) and limit_ms < limits.model_timeout_ms  # by the end of the run
-    if after_content:
+    if after_content or is_answer(failure):
         gear.breakers.heard(model.name)
     elif counts(transient_kind(failure), after_content=False) and not is_cut_short:
         await gear.breakers.failed(model.name)

@@ -657,6 +657,18 @@ async def test_a_call_that_is_kept_back_waits_for_the_moment_of_the_next_try(wor
     await runtime.close()
 
 
+async def test_a_refusal_of_the_call_that_tries_closes_the_breaker(memory: World) -> None:
+    """The provider is back and says no to this one: the next call is not kept back for another thirty seconds."""
+    clock, refused = FakeClock(), ModelRequestError("no such field", status=400)
+    first = MockModel.function(lambda request: AWAY if len(first.requests) <= 5 else refused, model="a")
+    app = memory.process(agent(first))
+    app.__dict__["breakers"] = MemoryBreakers(clock)
+    await open_breaker(app)
+    clock.advance(30_000)
+    assert (await app.aio.run_embedded("x", "go", run_id="r")).status == "failed"
+    assert (len(first.requests), await app.breakers.wait_ms("mock:a")) == (6, 0)
+
+
 async def test_each_task_of_a_swarm_remembers_for_itself(memory: World) -> None:
     """A task is a run: the fail-over of one is no concern of another, which begins with all its models."""
     first, fallback = model("a", AWAY), model("b", "done")

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from deuz_workers.breakers import MemoryBreakers
-from deuz_workers.core.breaker import CLOSED, OPEN_MS, OPENS_AFTER, counts
+from deuz_workers.core.breaker import CLOSED, OPEN_MS, OPENS_AFTER, counts, is_answer
 from deuz_workers.core.transient import TransientKind
+from deuz_workers.errors import (
+    ModelAuthenticationError,
+    ModelError,
+    ModelRateLimitedError,
+    ModelRequestError,
+    ModelResponseError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
 from tests.fake_clock import FakeClock
 
 
@@ -49,6 +58,24 @@ def test_it_opens_after_five_failures_for_thirty_seconds_and_then_one_call_tries
 def test_what_counts(kind: TransientKind | None, after_content: bool, counted: bool) -> None:
     """Failures that say that nobody is there, before the first content."""
     assert counts(kind, after_content=after_content) is counted
+
+
+@pytest.mark.parametrize(
+    ("failure", "answered"),
+    [
+        (ModelRateLimitedError("x", status=429), True),
+        (ModelRequestError("x", status=400), True),
+        (ModelAuthenticationError("x", status=401), True),
+        (ModelAuthenticationError("no key is set"), False),
+        (ModelRequestError("not sent"), False),
+        (ModelTimeoutError("x", status=408), False),
+        (ModelUnavailableError("x", status=503), False),
+        (ModelResponseError("x"), False),
+    ],
+)
+def test_a_refusal_is_an_answer(failure: ModelError, answered: bool) -> None:
+    """A server that refuses is there, unlike one that was not asked, and one behind a gateway that says that it is away."""
+    assert is_answer(failure) is answered
 
 
 @pytest.mark.spec("FOV-016")

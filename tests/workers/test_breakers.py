@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import redis
 
 from deuz_workers.breakers import RedisBreakers
 from deuz_workers.core.breaker import OPENS_AFTER
@@ -82,3 +83,19 @@ async def test_a_server_that_is_away_keeps_nobody_back(private_redis: EmbeddedRe
     breakers.heard("p:m")
     assert await breakers.wait_ms("p:m") == 0
     await breakers.close()
+
+
+@pytest.mark.spec("FOV-017")
+async def test_a_key_of_another_type_says_nothing_of_other_models(redis_url: str) -> None:
+    """Failures of its own model are counted in this process; those of the others still come from the server."""
+    broken = RedisBreakers(redis_url, FakeClock())
+    failing = RedisBreakers(redis_url, FakeClock())
+    with redis.Redis.from_url(redis_url) as server:
+        server.set("deuz:breaker:p:m", "x")
+    for _ in range(OPENS_AFTER):
+        await failing.failed("p:other")
+        await broken.failed("p:m")
+    assert await broken.wait_ms("p:m") == 30_000
+    assert 0 < await broken.wait_ms("p:other") <= 30_000
+    await broken.close()
+    await failing.close()
