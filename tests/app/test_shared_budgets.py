@@ -23,6 +23,8 @@ from deuz_workers import (
     Window,
     tool,
 )
+from deuz_workers.core.accounting import accounting_of
+from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.errors import ModelStreamBrokenError
 from deuz_workers.ports.budgets import ScopeBalance
@@ -209,20 +211,28 @@ async def test_tasks_of_a_swarm_are_charged_to_what_it_shares(world: World) -> N
 
 @pytest.mark.spec("LED-006")
 async def test_what_siblings_spend_changes_no_record_of_a_run(world: World) -> None:
-    """A task waits for a person while another spends from the same budget: its revision stays."""
-    script = MockModel.function(lambda request: calls(call("pay")) if "wait" in str(request.messages) else "done")
-    waits = Agent("x", model=script, tools=[pay], execution_estimate=Budget.of(tokens=100))
+    """Two tasks wait for a person. One is answered and spends twice more from the budget of both: the record of the other stays
+    as it was, and each holds what its own calls cost."""
+
+    def answer(request: Any) -> Entry:
+        turn = sum(message.role == "assistant" for message in request.messages)
+        return [calls(call("pay")), calls(call("look")), reply("done")][turn]
+
+    waits = Agent("x", model=MockModel.function(answer), tools=[pay, look], execution_estimate=Budget.of(tokens=100))
+    tasks = [Task(name, agent="x", prompt="go") for name in "ab"]
+    await world.process(waits).aio.run_swarm_embedded(Swarm("s", tasks, budget=Budget.of(tokens=10_000)), run_id="s")
+    key, before = run_scope_key((await world.head("s")).rid), await world.head("s/a")
+    assert (before.status, (await balance(world, key)).spent.tokens) == ("suspended", 30)
     app = world.process(waits)
-    tasks = [Task("a", agent="x", prompt="wait"), Task("b", agent="x", prompt="go"), Task("c", agent="x", prompt="go")]
-    swarm = Swarm("s", tasks, concurrency=1, budget=Budget.of(tokens=10_000))
-    await app.aio.run_swarm_embedded(swarm, run_id="s")
-    head = await world.head("s/a")
-    assert head.status == "suspended"
-    before = await balance(world, run_scope_key((await world.head("s")).rid))
-    other = world.process(waits)
-    await other.aio.run_embedded("x", "go", run_id="r", shared_budgets=[USER])
-    assert (before.spent.tokens or 0) >= 30
-    assert (await world.head("s/a")).revision == head.revision
+    handle = app.aio.swarm_handle("s").task("b")
+    [pending] = await handle.pending()
+    await handle.approve(pending.approval_id)
+    assert (await app.aio.resume_swarm_embedded("s")).tasks == {"a": "suspended", "b": "completed"}
+    assert (await balance(world, key)).spent.tokens == 60
+    after = await world.head("s/a")
+    assert (after.revision, after.body) == (before.revision, before.body)
+    own = [accounting_of(decode_envelope(await world.head(name))).spent.tokens for name in ("s/a", "s/b")]
+    assert own == [15, 45]
 
 
 @pytest.mark.spec("LED-004", "BUD-020")

@@ -33,6 +33,7 @@ from deuz_workers import (
     Usage,
     Verified,
     VerifyContext,
+    agent_tool,
     client_tool,
     reducer,
     tokens_above,
@@ -257,6 +258,7 @@ def agents() -> list[Agent]:
                 scripted("mute-below", ModelRequestError("no such model")),
             ],
         ),
+        scripted("waiting-below", calls(call("slow", prompt="wait")), "never", tools=[agent_tool("slow")]),
         scripted(
             "asking-below",
             calls(call("between", prompt="a"), call("between", prompt="b")),

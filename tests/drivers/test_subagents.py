@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from deuz_workers.app.handle import Handle
+from deuz_workers.errors import RunNotFoundError
 from tests.drivers.driver import Driver
 
 
@@ -41,9 +45,8 @@ def test_an_approval_three_levels_deep(driver: Driver) -> None:
     assert driver.lines(second.run_id) == []
 
 
-@pytest.mark.spec("CHD-009")
-def test_a_cancel_of_the_root_reaches_a_child_elsewhere(driver: Driver) -> None:
-    """Each run below stops at its next check, whatever worker has it."""
+def test_a_cancel_of_the_root_ends_children_that_wait(driver: Driver) -> None:
+    """Each run below stops, although nobody had answered it."""
     handle = driver.start("asking-below")
     waiting = driver.until(handle, "suspended")
     assert handle.cancel("enough")
@@ -51,3 +54,23 @@ def test_a_cancel_of_the_root_reaches_a_child_elsewhere(driver: Driver) -> None:
     for asked in waiting.pending_approvals:
         child = driver.app.handle(asked.run_id)
         driver.wait_for(lambda child=child: child.status() == "stopped", "the child has ended")
+
+
+def test_a_cancel_of_the_root_ends_a_child_at_work(driver: Driver) -> None:
+    """In the middle of its model call."""
+    handle = driver.start("waiting-below")
+    ending = driver.begin(handle)
+    child = driver.app.handle(f"{handle.run_id}/slow:1:call_1_1")
+    driver.wait_for(lambda: is_asking(child), "the model of the child is asked")
+    assert handle.cancel("enough")
+    assert (ending.result().status, ending.result().reason) == ("stopped", "aborted")
+    driver.until(handle, "stopped")
+    driver.wait_for(lambda: child.status() == "stopped", "the child has ended")
+    assert child.envelope().reason == "aborted"
+
+
+def is_asking(run: Handle) -> bool:
+    """It exists, and its model has been asked and has not answered."""
+    with contextlib.suppress(RunNotFoundError):
+        return run.envelope().checkpoint.open_call is not None
+    return False
