@@ -19,10 +19,15 @@ CANCEL_BATCH = 500
 """Delegated runs that one statement cancels."""
 
 
-def delegate(gear: Gear, agent: AgentDefinition, run: Run, calls: Sequence[PlannedCall]) -> tuple[Event, ...]:
-    """What the commit that suspends `run` on these calls has to save; their runs are created by it."""
+def delegate(
+    gear: Gear, agent: AgentDefinition, run: Run, calls: Sequence[PlannedCall], due_in_ms: int | None
+) -> tuple[Event, ...]:
+    """What the commit that suspends `run` on these calls has to save; their runs are created by it.
+
+    `due_in_ms`: when it is looked at again, whether they have ended or not.
+    """
     made = [_delegated(gear, agent, run, planned) for planned in calls]
-    return (*made, Suspended(tuple(event.item for event in made), ()))
+    return (*made, Suspended(tuple(event.item for event in made), (), due_in_ms))
 
 
 def _delegated(gear: Gear, agent: AgentDefinition, run: Run, planned: PlannedCall) -> CallDelegated:

@@ -111,9 +111,9 @@ class Leg:
         return None
 
     def sooner_ms(self, waits_ms: int | None) -> int | None:
-        """`waits_ms`, or the time that the policy leaves the run, if that is less."""
+        """`waits_ms`, or the time that the policy leaves the run by the clock of the store, if that is less."""
         at_ms = self.run.envelope.policy.deadline_ms
-        left_ms = None if at_ms is None else max(1, at_ms - self.gear.clock.unix_ms())
+        left_ms = None if at_ms is None else max(1, at_ms - self.gear.controls.store_ms(self.gear.clock))
         return min((ms for ms in (waits_ms, left_ms) if ms is not None), default=None)
 
     def hooks(self) -> Hooks:

@@ -91,7 +91,7 @@ async def hand_over(leg: Leg, agent: AgentDefinition, delegated: tuple[PlannedCa
         return None
     await leg.check_may_start()
     await check_brakes(leg, tools=[planned.call.name for planned in delegated])
-    await leg.commit(*delegate(leg.gear, agent, leg.run, delegated))
+    await leg.commit(*delegate(leg.gear, agent, leg.run, delegated, leg.sooner_ms(None)))
     return "suspended"
 
 

@@ -244,6 +244,29 @@ async def test_a_deadline_is_judged_by_the_clock_of_the_store(world: World, skew
         assert (dict(result.error or {})["code"], len(shop.model.requests)) == ("deadline_exceeded", 0)
 
 
+@pytest.mark.spec("POL-008")
+@pytest.mark.parametrize("waits_for", ["person", "child"])
+async def test_a_run_that_waits_is_looked_at_again_by_its_deadline(world: World, waits_for: str) -> None:
+    """Of a deadline that a resume gave, by the clock of the store: a worker an hour behind puts it off no further; then it ends."""
+    shop = Shop(calls(call("pay").with_id("p")), gate=True)
+    agent = shop.agent()
+    if waits_for == "child":
+        agent = Agent("boss", model=MockModel([calls(call("x", prompt="pay")), "never"]), tools=[agent])
+    await world.process(agent).aio.enqueue(agent.name, "go", run_id="r")
+    app = world.process(agent)
+    app.clock = SkewedClock(-HOUR_MS, SystemClock())
+    policy = ExecutionPolicy(deadline_ms=await world.store.now_ms() + 600_000)
+    assert (await app.aio.resume_embedded("r", policy=policy)).status == "suspended"
+    due_in_ms = (await world.head("r")).due_in_ms
+    assert due_in_ms is not None
+    assert 0 < due_in_ms <= 600_000
+    await world.later(601_000)
+    result = await world.process(agent).aio.resume_embedded("r")
+    assert (result.status, dict(result.error or {})["code"], shop.done.done) == ("failed", "deadline_exceeded", {})
+    page = await world.process(agent).aio.list_runs()
+    assert {head.status for head in page.heads} <= {"failed", "stopped"}
+
+
 @pytest.mark.spec("POL-005")
 async def test_deadlines_are_unix_time_in_milliseconds_of_the_injected_clock(memory: World) -> None:
     """The store's, standing still: a second before the deadline the run goes on, at it the run has failed."""
