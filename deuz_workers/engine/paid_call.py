@@ -18,9 +18,9 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.rate import RateName
 from deuz_workers.engine.asking import budget_ending, kept_back
 from deuz_workers.engine.budget_watch import watch_budgets
-from deuz_workers.engine.committer import BudgetRefused, ReservationContended, StepOver
+from deuz_workers.engine.committer import BudgetRefused, CancelFirst, ReservationContended, StepOver
 from deuz_workers.engine.leg import Leg, LoopEnd
-from deuz_workers.engine.restraint import draw_for_model, settle_rates
+from deuz_workers.engine.restraint import draw_for_model, give_back, settle_rates
 from deuz_workers.engine.stop import Stop
 from deuz_workers.errors import ExecutionPolicyError, LedgerContendedError, ModelError, as_record
 from deuz_workers.ports.model import Model
@@ -64,7 +64,11 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
         opening = call.opening()
         tokens = sum(event.call.tokens for event in opening if isinstance(event, ModelCallStarted | SummaryStarted))
         rates = await draw_for_model(leg, call.model.name, tokens)
-        await leg.commit(*opening)
+        try:
+            await leg.commit(*opening)
+        except (BudgetRefused, CancelFirst, ReservationContended):
+            await give_back(leg, rates, tokens)
+            raise
     except ExecutionPolicyError as error:
         await leg.commit(Finished("failed", error=as_record(error)))
         return "ended"
@@ -73,9 +77,7 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
         return "ended"
     except ReservationContended:
         text = f"the budget of run {leg.head.run_id!r} was in use all the time; the call was not sent"
-        failed = call.not_sent(LedgerContendedError(text))
-        await settle_rates(leg, rates, tokens, failed[-1])
-        leg.carry(*failed)
+        leg.carry(*call.not_sent(LedgerContendedError(text)))
         return None
     await watch_budgets(leg)
     leg.hold_for(call.limits.model_timeout_ms, label)

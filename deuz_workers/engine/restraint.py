@@ -94,6 +94,13 @@ async def draw_for_tools(leg: Leg, planned: Iterable[PlannedCall], slots: ToolSl
         raise
 
 
+async def give_back(leg: Leg, names: tuple[RateName, ...], tokens: int) -> None:
+    """The estimate of a call that was not sent, since its commit was refused. Of no consequence for the run."""
+    if names:
+        with contextlib.suppress(StoreUnavailableError):
+            await leg.gear.store.give_rate(names, tokens)
+
+
 async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event: Event | None) -> None:
     """Give back what a call did not use of its estimate; shut the rates of a provider that asks to wait.
 

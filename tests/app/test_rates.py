@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, MockModel, ModelRateLimitedError, Usage, tool
+from deuz_workers import Agent, Budget, MockModel, ModelRateLimitedError, Usage, tool
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.rate import Draw, Rate, RateName
 from deuz_workers.engine.tool_slots import slot_key
@@ -66,6 +66,17 @@ async def test_tokens_that_were_not_used_are_given_back(memory: World) -> None:
     assert result.usage.total_tokens == 7
     assert await memory.store.take_rate([Draw(of, 1, 9_990)]) == 0
     assert await memory.store.take_rate([Draw(of, 1, 5_000)]) > 0
+
+
+async def test_tokens_of_a_call_that_a_budget_refused_are_given_back(memory: World) -> None:
+    """It was never sent, so others need not wait for it."""
+    model = MockModel(["never"])
+    app = memory.process(Agent("a", model=model, max_output_tokens=9_000))
+    await app.aio.operator.limit_rate("model", model.name, tokens_per_minute=60_000)
+    result = await app.aio.run_embedded("a", "go", budget=Budget(tokens=10))
+    assert (result.error or {})["code"] == "budget_exceeded"
+    assert await memory.store.take_rate([Draw(RateName("model", model.name), 1, 9_990)]) == 0
+    assert await memory.store.take_rate([Draw(RateName("model", model.name), 1, 5_000)]) > 0
 
 
 async def test_a_provider_that_asks_to_wait_is_heeded_by_every_run(memory: World) -> None:
