@@ -101,9 +101,10 @@ def _is_transient(head: Head) -> bool:
     from deuz_workers.core.envelope import decode_envelope
 
     try:
-        return head.task_id is None and decode_envelope(head).retry is not None
+        envelope = decode_envelope(head)
     except (StoreError, CodecError):
         return False
+    return head.task_id is None and envelope.parent is None and envelope.retry is not None
 
 
 def _ask(count: int, output: Output, *, yes: bool) -> None:

@@ -27,6 +27,13 @@ def check_retryable(run: Run) -> None:
             code="task_ended",
             run_id=envelope.run_id,
         )
+    if envelope.parent is not None:
+        raise RetryRefusedError(
+            f"run {envelope.run_id!r} was delegated by {envelope.parent.run_id!r}, which was told that it failed and has gone on; "
+            "what it would do now nobody waits for; start a new run, or fork this one",
+            code="parent_told",
+            run_id=envelope.run_id,
+        )
 
 
 def reopened(run: Run, policy: ExecutionPolicy | None = None) -> Run:

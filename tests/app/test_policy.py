@@ -247,7 +247,7 @@ async def test_a_deadline_is_judged_by_the_clock_of_the_store(world: World, skew
 @pytest.mark.spec("POL-008")
 @pytest.mark.parametrize("waits_for", ["person", "child"])
 async def test_a_run_that_waits_is_looked_at_again_by_its_deadline(world: World, waits_for: str) -> None:
-    """Of a deadline that a resume gave, by the clock of the store: a worker an hour behind puts it off no further; then it ends."""
+    """Of a deadline that a resume gave, by the clock of the store: a worker an hour behind waits no longer. Then it ends."""
     shop = Shop(calls(call("pay").with_id("p")), gate=True)
     agent = shop.agent()
     if waits_for == "child":

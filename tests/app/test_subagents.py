@@ -17,6 +17,7 @@ from deuz_workers import (
     ExecutionPolicy,
     GuardContext,
     Guardrails,
+    Limits,
     MockModel,
     PartEvent,
     Rewrite,
@@ -29,8 +30,8 @@ from deuz_workers import (
     client_tool,
     tool,
 )
-from deuz_workers.errors import ModelRequestError
-from deuz_workers.providers.script import call, calls, reply
+from deuz_workers.errors import ModelRequestError, ModelUnavailableError, RetryRefusedError
+from deuz_workers.providers.script import attempts, call, calls, reply
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.delegating import ask, boss, gated, requests, scripted, told
 from tests.app.world import Effects, World
@@ -113,6 +114,21 @@ async def test_failures_and_stops_are_typed_results(world: World) -> None:
         "leaving": ("cancelled", "aborted"),
     }
     assert [is_error for _, is_error in told(root)] == [True] * 3
+
+
+async def test_a_failed_child_is_not_taken_up_again(world: World) -> None:
+    """Its parent was told and has gone on, so nobody waits for what it would do; nothing is written or called."""
+    sub = scripted("helper", attempts(ModelUnavailableError("away", status=503), "late"), limits=Limits(max_retries=0))
+    root = boss(sub)
+    result = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    assert (result.status, told(root)[0][1]) == ("completed", True)
+    before = await world.loaded(ask("helper"))
+    assert (before.head.status, '"retry"' in before.head.body) == ("failed", True)
+    with pytest.raises(RetryRefusedError, match="was told that it failed") as caught:
+        await world.process(root).aio.handle(ask("helper")).retry_failed()
+    assert caught.value.code == "parent_told"
+    assert await world.loaded(ask("helper")) == before
+    assert len(requests(sub)) == 1
 
 
 @pytest.mark.spec("CHD-001")
