@@ -29,8 +29,8 @@ def check_retryable(run: Run) -> None:
         )
     if envelope.parent is not None:
         raise RetryRefusedError(
-            f"run {envelope.run_id!r} was delegated by {envelope.parent.run_id!r}, which was told that it failed and has gone on; "
-            "what it would do now nobody waits for; start a new run, or fork this one",
+            f"run {envelope.run_id!r} was delegated by {envelope.parent.run_id!r}, which was told that it failed and went on; "
+            "what it would do now nobody waits for; start a new run",
             code="parent_told",
             run_id=envelope.run_id,
         )
