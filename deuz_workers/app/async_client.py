@@ -270,12 +270,12 @@ class AsyncClient:
         )
         async with driver(self._app) as driving:
             handle = await self._create_swarm(swarm, options, None)
-            return await drive_swarm(driving, handle)
+            return await drive_swarm(self._app, driving, handle)
 
     async def resume_swarm_embedded(self, run_id: str, *, scope: str = "default") -> SwarmResult:
         """Go on with a stored swarm on this loop, whatever process began it."""
         async with driver(self._app) as driving:
-            return await drive_swarm(driving, self.swarm_handle(run_id, scope))
+            return await drive_swarm(self._app, driving, self.swarm_handle(run_id, scope))
 
     def swarm_handle(self, run_id: str, scope: str = "default") -> AsyncSwarmHandle:
         """Of a swarm that exists; nothing is looked up yet."""

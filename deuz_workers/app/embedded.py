@@ -9,12 +9,14 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from deuz_workers.app.answers import Answers
 from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.below import read_below
+from deuz_workers.app.driven import answered, doorbell_of
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
@@ -81,7 +83,7 @@ async def driver(
     """
     if queues is not None:
         queues = (*queues, *map(quarantine_queue, queues))
-    doorbell = LocalDoorbell(queues)
+    doorbell = LocalDoorbell(queues, belongs_to=partial(doorbell_of, app.store))
     settings = replace(
         app.settings.engine, step_turns=max(EMBEDDED_STEP_TURNS, app.settings.step_turns), alone=concurrency == 1
     )
@@ -128,15 +130,17 @@ async def run_embedded(
     contexts: dict[tuple[str, str], RunContext] = {}
     try:
         async with driver(app, contexts=contexts) as driving:
-            created = await app.store.create(asked)
-            check_created(asked, created, options)
-            run_id = created.run_id
-            if named is not None:
-                await named(run_id)
-            async with _alone(app.store, scope, run_id):
-                if context is not None:
-                    contexts[scope, run_id] = context
-                return await _driven(app, driving, scope, run_id, asked.agent)
+            # Known as ours before it is there: another driver's sweep may see it first, which knows nothing of its contexts.
+            with answered(app.store, scope, run_id, driving.doorbell):
+                created = await app.store.create(asked)
+                check_created(asked, created, options)
+                run_id = created.run_id
+                if named is not None:
+                    await named(run_id)
+                async with _alone(app.store, scope, run_id):
+                    if context is not None:
+                        contexts[scope, run_id] = context
+                    return await _driven(app, driving, scope, run_id, asked.agent)
     except REFUSALS as error:
         return refused(run_id, scope, asked.agent, error)
     except DeuzError:
@@ -251,7 +255,8 @@ def _check_binding(app: Deuz, loaded: Loaded) -> None:
 
 
 async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent: str) -> AgentResult[Any]:
-    refusals = await driving.drive([(scope, run_id)])
+    with answered(app.store, scope, run_id, driving.doorbell):
+        refusals = await driving.drive([(scope, run_id)])
     if error := refusals.get((scope, run_id)):
         return refused(run_id, scope, agent, error)
     loaded = await app.store.load(scope, run_id)
@@ -269,10 +274,11 @@ async def _signing(app: Deuz) -> Signing | None:
     return None if app.signer is None else Signing(app.signer, await app.store.now_ms())
 
 
-async def drive_swarm(driving: InProcess, handle: AsyncSwarmHandle) -> SwarmResult:
+async def drive_swarm(app: Deuz, driving: InProcess, handle: AsyncSwarmHandle) -> SwarmResult:
     """Drive a swarm until it has ended or only waits. Raises what kept it from being driven."""
     name = (handle.scope, handle.run_id)
-    refusals = await driving.drive([name])
+    with answered(app.store, *name, driving.doorbell):
+        refusals = await driving.drive([name])
     if error := refusals.get(name):
         raise error
     return await handle.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
@@ -19,6 +20,7 @@ from deuz_workers.app.words import Reconciled
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.leases import memory_leases
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.store import RunStore
 from deuz_workers.store.opening import MEMORY
@@ -50,7 +52,7 @@ async def run_agent(
         store: a database URL, a store of yours, or None for memory. In a file or a server the run outlives this process:
             `resume_agent` goes on with it.
         leases: who excludes other executors; None: a file beside an SQLite file, Redis where `DEUZ_REDIS_URL` names one, else
-            this process alone.
+            this process alone, where all calls over one store object share them.
         on_conflict: `return` goes on with the run that is there, if it was asked for the same. None: that with an
             `idempotency_key`, else `reject`.
         policy: what the run may do, where that is less than the agent's policy allows.
@@ -176,8 +178,19 @@ def application_of(agent: Agent, store: str | RunStore | None, leases: LeaseProv
 def _application(agents: tuple[Agent, ...], store: str | RunStore | None, leases: LeaseProvider | None) -> tuple[Deuz, bool]:
     if store is not None and not isinstance(store, str):
         settings = Settings(broker_url=None, leases_url="memory://")
-        return Deuz(agents, settings=settings, store=store, leases=leases), False
+        return Deuz(agents, settings=settings, store=store, leases=leases or _leases_of(store)), False
     return Deuz(agents, settings=_settings_at(store or MEMORY), leases=leases), True
+
+
+_LEASES: WeakKeyDictionary[RunStore, LeaseProvider] = WeakKeyDictionary()
+
+
+def _leases_of(store: RunStore) -> LeaseProvider:
+    """The same for all calls of this process over one store object: each sees what the others execute."""
+    try:
+        return _LEASES.setdefault(store, memory_leases())
+    except TypeError:  # an object of the caller's that cannot be a key
+        return memory_leases()
 
 
 def _settings_at(url: str) -> Settings:

@@ -6,6 +6,7 @@ A doorbell in memory takes the place of the broker, and a pass of the sweep a fe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,12 +39,20 @@ WIND_DOWN_MS = 2_000
 """For steps in flight when the driver is cancelled: model calls end at once and say so, a tool may finish."""
 
 
+Belonging = Callable[[str, str], "LocalDoorbell | None"]
+"""The doorbell of the driver that was asked for a run, by scope and run id; None where it is anybody's."""
+
+
 class LocalDoorbell:
     """A `Doorbell` for one driver in this process; may be rung from any thread and loop."""
 
-    def __init__(self, queues: Collection[str] | None = None) -> None:
-        """`queues`: bells for other ones are dropped, those are for others to answer; None: all are heard."""
+    def __init__(self, queues: Collection[str] | None = None, *, belongs_to: Belonging | None = None) -> None:
+        """`queues`: bells for other ones are dropped, those are for others to answer; None: all are heard.
+
+        `belongs_to`: whose a run is that another driver of the process was asked for; its bells are handed on.
+        """
         self._loop = asyncio.get_running_loop()
+        self._belongs_to = belongs_to
         self._queues = None if queues is None else frozenset(queues)
         self._waiting: dict[Name, Bell] = {}
         self.rang = asyncio.Event()
@@ -52,10 +61,19 @@ class LocalDoorbell:
 
     async def ring(self, bells: Sequence[Bell]) -> None:
         heard = [bell for bell in bells if self._hears(bell)]
+        if self._belongs_to is None:
+            self.hand(heard)
+            return
+        for bell in heard:
+            (self._belongs_to(bell.scope, bell.run_id) or self).hand([bell])
+
+    def hand(self, bells: Sequence[Bell]) -> None:
+        """They wait here for the driver, whatever their queues are; called on any running loop."""
         if asyncio.get_running_loop() is self._loop:
-            self.put(heard)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.put, heard)
+            self.put(bells)
+        else:
+            with contextlib.suppress(RuntimeError):  # it was closed; the sweep finds them
+                self._loop.call_soon_threadsafe(self.put, bells)
 
     async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
         """They are rung: what waits in memory costs nothing."""
@@ -120,7 +138,7 @@ class InProcess:
         """
         self._engine = engine
         self._gear = engine.gear
-        self._doorbell = doorbell
+        self.doorbell = doorbell
         self._concurrency = concurrency
         self._interval_ms = sweep_interval_ms
         self._queues = queues
@@ -142,8 +160,8 @@ class InProcess:
         """
         self._wanted = {name: _Wanted() for name in runs}
         self._refused = {}
-        self._doorbell.expected = frozenset(self._wanted)
-        self._doorbell.put([Bell(scope, run_id, "") for scope, run_id in self._wanted])
+        self.doorbell.expected = frozenset(self._wanted)
+        self.doorbell.put([Bell(scope, run_id, "") for scope, run_id in self._wanted])
         await self._go_on(lambda: bool(self._wanted))
         return self._refused
 
@@ -153,7 +171,7 @@ class InProcess:
         Tools in flight are waited for, model calls up to `grace_ms` or until `hurry`. Cancelling ends everything at once.
         """
         stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._doorbell.rang.set())
+        stopping.add_done_callback(lambda _: self.doorbell.rang.set())
         try:
             await self._go_on(lambda: not stop.is_set(), lambda: self._drain(grace_ms))
         finally:
@@ -191,12 +209,12 @@ class InProcess:
             if not self._steps:
                 self._alone = self._start(self._suspicious.pop(0), alone=True)
             return
-        while len(self._steps) < self._concurrency and (bell := self._doorbell.take()) is not None:
+        while len(self._steps) < self._concurrency and (bell := self.doorbell.take()) is not None:
             self._start((bell.scope, bell.run_id))
 
     def _start(self, name: Name, *, alone: bool | None = None) -> asyncio.Task[StepReport]:
         task = asyncio.ensure_future(self._engine.step(*name, alone=alone))
-        task.add_done_callback(lambda _: self._doorbell.rang.set())
+        task.add_done_callback(lambda _: self.doorbell.rang.set())
         self._steps[task] = name
         return task
 
@@ -204,16 +222,16 @@ class InProcess:
         """Until a step has ended, somebody rang, or it is time to look around."""
         try:
             async with asyncio.timeout(max(0, self._look_ms - self._now_ms()) / 1000):
-                await self._doorbell.rang.wait()
+                await self.doorbell.rang.wait()
         except TimeoutError:
             return
-        self._doorbell.rang.clear()
+        self.doorbell.rang.clear()
 
     async def _look_around(self) -> None:
         """Ring what is due and nobody rang for, and see whether somebody else has brought a run to its end."""
         self._look_ms = self._now_ms() + self._interval_ms
         try:
-            room = self._concurrency - len(self._steps) - self._doorbell.waiting
+            room = self._concurrency - len(self._steps) - self.doorbell.waiting
             if room > 0:  # what it cannot begin is left to other processes
                 await sweep_pass(self._gear, self._queues, batch=room)
             for name in [name for name in self._wanted if name not in self._steps.values()]:
@@ -242,7 +260,7 @@ class InProcess:
                 if wanted.unreachable >= UNREACHABLE_TRIES:
                     self._refuse(name, report.error or StoreUnavailableError())
                 else:
-                    self._doorbell.put([Bell(*name, "")])
+                    self.doorbell.put([Bell(*name, "")])
             case "unreadable" | "crashed":
                 self._refuse(name, report.error or DeuzError(f"run {name[1]!r} could not be driven"))
             case "nobody" | "other_build" | "unknown_run":
@@ -265,7 +283,7 @@ class InProcess:
             if not self._wanted[name].delegates or only_waits(await self._gear.store.tree(*name)):
                 del self._wanted[name]
         elif head.has_work:
-            self._doorbell.put([Bell(*name, head.queue, head.revision)])
+            self.doorbell.put([Bell(*name, head.queue, head.revision)])
         elif head.waits_for_children:
             await self._look_below(name, ring=True)
         elif head.kind == "swarm":
@@ -276,13 +294,13 @@ class InProcess:
     async def _look_below(self, name: Name, *, ring: bool) -> None:
         """If nothing is going on here: does all that it delegated only wait, or (`ring`) did somebody ring for it in vain?"""
         self._wanted[name].delegates = True
-        if self._steps or self._doorbell.waiting:
+        if self._steps or self.doorbell.waiting:
             return
         tree = await self._gear.store.tree(*name)
         if only_waits(tree):
             del self._wanted[name]
         elif ring:
-            self._doorbell.put([Bell(name[0], run.run_id, "") for run in tree if run.goes_on])
+            self.doorbell.put([Bell(name[0], run.run_id, "") for run in tree if run.goes_on])
 
     async def _look_at_waiting(self) -> None:
         """A step of another run has ended and nothing else is going on: perhaps all that is left waits for answers."""
@@ -295,7 +313,7 @@ class InProcess:
 
     async def _look_at_tasks(self, name: Name, swarm_rid: UUID, *, ring: bool) -> None:
         """If nothing is going on here: does the swarm only wait, or (`ring`) did somebody ring for its tasks in vain?"""
-        if self._steps or self._doorbell.waiting:
+        if self._steps or self.doorbell.waiting:
             return
         snapshot = await self._gear.store.swarm_snapshot(swarm_rid)
         if snapshot is None:
@@ -305,7 +323,7 @@ class InProcess:
             if only_waits([run for run in tree if run.parent_rid is not None]):
                 del self._wanted[name]
         elif ring:
-            self._doorbell.put([Bell(name[0], task.run_id, "") for task in snapshot.tasks if task.status == "running"])
+            self.doorbell.put([Bell(name[0], task.run_id, "") for task in snapshot.tasks if task.status == "running"])
 
     async def _wait_for_holder(self, name: Name, wanted: _Wanted) -> None:
         """Another executor works on the run. A dead one's lease lapses; a living one is waited for no longer than that."""
