@@ -66,9 +66,9 @@ class AsyncSwarmHandle(AsyncRun):
             await pauses.wait(least_ms=(clock.monotonic_ms() - before_ms) * SNAPSHOT_SHARE)
 
     async def _only_waits(self) -> bool:
-        """So do the runs that its suspended tasks delegated."""
+        """So do the runs that its suspended tasks delegated; of the tasks themselves the snapshot tells."""
         tree = await self._access.store.tree(self.scope, self.run_id)
-        return only_waits([run for run in tree if run.run_id != self.run_id])
+        return only_waits([run for run in tree if run.parent_rid is not None])
 
     async def _read(self) -> tuple[Head, SwarmSnapshot]:
         # The head first: where it has ended, so have all the tasks that are read after it.
