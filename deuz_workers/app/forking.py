@@ -85,6 +85,12 @@ def _new_run(
 ) -> WholeRun:
     head, turn = loaded.head, wanted.turn
     run = read_run(head, loaded.messages, loaded.receipts)
+    if (parent := run.envelope.parent) is not None:  # guardrails and approver of those above are functions, kept in no record
+        raise ForkRefusedError(
+            f"run {head.run_id!r} was delegated by {parent.run_id!r}, and what guards it there would not guard a fork of it; "
+            f"fork {parent.root or parent.run_id!r}",
+            run_id=head.run_id,
+        )
     place = place_of(run.envelope, (row.body for row in journal), turn)
     said = () if wanted.prompt is None else first_messages(wanted.prompt, None)
     known = agents.get(head.agent)

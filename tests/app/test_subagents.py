@@ -30,7 +30,7 @@ from deuz_workers import (
     client_tool,
     tool,
 )
-from deuz_workers.errors import ModelRequestError, ModelUnavailableError, RetryRefusedError
+from deuz_workers.errors import ForkRefusedError, ModelRequestError, ModelUnavailableError, RetryRefusedError
 from deuz_workers.providers.script import attempts, call, calls, reply
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.delegating import ask, boss, gated, requests, scripted, told
@@ -228,6 +228,28 @@ async def test_a_child_inherits_guardrails_and_approver(world: World) -> None:
     assert done.done == {"plain": 1}
     assert asked == ["helper gated"]
     assert [text for text, is_error in told(sub) if not is_error] == ["saw "]
+
+
+@pytest.mark.spec("CHD-002")
+async def test_a_child_is_not_forked_away_from_those_who_guard_it(memory: World) -> None:
+    """Alone it would do what a guardrail of its parent forbids; nothing is written. A fork of the parent is guarded as ever."""
+    done = Effects()
+
+    @tool
+    async def look(what: str) -> str:
+        done(what)
+        return f"saw {what}"
+
+    sub = scripted("helper", calls(call("look", what="secret")), "blocked", tools=[look])
+    root = boss(sub, guardrails=Guardrails(on_tool_call=block_secrets))
+    app = memory.process(root)
+    assert (await app.aio.run_embedded("boss", "go", run_id="r")).status == "completed"
+    with pytest.raises(ForkRefusedError, match="delegated by 'r'"):
+        await app.aio.fork(ask("helper"), 0, new_run_id="f")
+    assert await memory.store.head("default", "f") is None
+    await app.aio.fork("r", 0, new_run_id="f")
+    assert (await app.aio.resume_embedded("f")).status == "completed"
+    assert done.done == {}
 
 
 async def test_a_child_whose_parents_are_not_known_waits(memory: World) -> None:
