@@ -195,6 +195,7 @@ class UiRecorder:
                 else:
                     self._shares = True
                     await self._look()
+                    await self._give_up_an_emptied_journal()
 
     async def _append(self, bodies: list[str]) -> bool:
         """False: somebody else has written meanwhile. A journal that is away costs the record of these frames, no reader."""
@@ -227,6 +228,16 @@ class UiRecorder:
                 self._record.fold(cast(Part, json.loads(row.body)))
                 self._kept.append((row.seq, row.body))
             self._tell()
+
+    async def _give_up_an_emptied_journal(self) -> None:
+        """One whose newest number is below this record's was deleted, as a run is that was pruned: it would refuse every frame
+        for ever. Readers are shown the rest, and nothing of it is recorded."""
+        if self._journal is None or self._owed:
+            return
+        last = await self._journal.last()
+        if (0 if last is None else last.seq) < self._record.seq:
+            self._report(DeuzError("what was recorded of the stream has been deleted", code="ui_journal_lost"))
+            self._journal = None
 
     def _publish(self, record: UiRecord, bodies: Sequence[str]) -> None:
         for seq, body in enumerate(bodies, self._record.seq + 1):

@@ -182,6 +182,24 @@ async def test_a_journal_that_is_away_breaks_no_response(memory: World, at: int,
         assert len(rows) < len(frames)
 
 
+async def test_a_journal_that_is_deleted_while_it_is_written_ends_the_record_and_not_the_response(world: World) -> None:
+    """As when the run is pruned: the reader has the leg to its end, and nothing is recorded of a stream that is gone."""
+    agent = talker("it", "~", "done")
+    errors: list[BaseException] = []
+    stream = stream_agent(agent, "hi", store=world.store, run_id="r")
+    reads = asyncio.create_task(frames_of(ui_response(stream, store=world.store, on_error=errors.append)))
+    await agent.model.waits.wait()  # type: ignore[union-attr]
+    journal = StoredJournal(world.store, "default", "r")
+    await until(journal, '"delta":"it"')
+    await journal.delete()
+    agent.model.gate.set()  # type: ignore[union-attr]
+    frames = await reads
+    assert text_of(frames) == {1: "let me see", 2: "it ~ done"}
+    assert frames[-1].is_done
+    assert [getattr(error, "code", None) for error in errors] == ["ui_journal_lost"]
+    assert await journal_of(journal) == []
+
+
 @pytest.mark.spec("UIW-007")
 async def test_without_a_journal_what_was_missed_is_gone(memory: World) -> None:
     """The response itself is whole, and nothing is recorded anywhere."""
