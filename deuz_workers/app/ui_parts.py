@@ -50,12 +50,16 @@ def encode_part(part: Part) -> str:
 def jsonable(value: object) -> object:
     """What JSON can say of a value: bytes as base64, NaN and infinities as null, what it does not know as its type's name."""
     try:
-        plain = to_jsonable_python(
-            value, bytes_mode="base64", inf_nan_mode="constants", fallback=lambda one: type(one).__name__
-        )
-    except (PydanticSerializationError, ValueError, RecursionError):
+        return _finite(_plain(value))
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError):
         return None
-    return _finite(plain)
+
+
+def _plain(value: object) -> object:
+    try:
+        return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants", fallback=lambda one: type(one).__name__)
+    except UnicodeEncodeError:  # half of a surrogate pair in a name; whoever approves is to see the rest all the same
+        return json.loads(json.dumps(value, default=jsonable))
 
 
 def state_part(result: AgentResult[Any]) -> Part:

@@ -11,11 +11,12 @@ from urllib.parse import quote, unquote_to_bytes
 from pydantic import BaseModel, ValidationError
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deuz_workers.app.access_tokens import AccessTokens
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.names import is_keepable
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.stream_ticket import StreamTicket, TicketSigner
 from deuz_workers.errors import DeuzError
@@ -28,6 +29,7 @@ from deuz_workers.gateway.openapi import openapi
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.gateway.principal import ALL, Principal
 from deuz_workers.gateway.problems import RequestError, problem
+from deuz_workers.gateway.responses import JsonResponse
 from deuz_workers.gateway.sse import SseResponse
 from deuz_workers.gateway.streams import Streams
 
@@ -120,7 +122,8 @@ class Gateway:
         answer = await operation.handler(call)
         if isinstance(answer, Response):
             return answer
-        return JSONResponse(answer.model_dump(mode="json"), operation.status)
+        # Records hold what JSON has and nothing else; mode="json" would refuse halves of surrogate pairs in names.
+        return JsonResponse(answer.model_dump(), operation.status)
 
     async def _principal(
         self, operation: Operation, request: Request, path: dict[str, str]
@@ -200,9 +203,12 @@ def _segments(request: Request) -> tuple[str, ...]:
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     raw = raw.partition(b"?")[0].removeprefix(quote(request.scope.get("root_path", "")).encode())
     try:
-        return tuple(unquote_to_bytes(segment).decode() for segment in raw.strip(b"/").split(b"/"))
+        segments = tuple(unquote_to_bytes(segment).decode() for segment in raw.strip(b"/").split(b"/"))
     except UnicodeDecodeError:
         raise RequestError("the address is no UTF-8", 404, code="not_found") from None
+    if not all(map(is_keepable, segments)):  # databases refuse to look for it
+        raise RequestError("the address holds a NUL, and no name does", 404, code="not_found")
+    return segments
 
 
 def _read_query(model: type[Query], request: Request) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,23 @@ def _keepable(text: str) -> str:
     return text
 
 
+def _finite(value: JsonValue) -> JsonValue:
+    """Python's JSON has NaN and infinities, that of models and databases has not."""
+    left: list[JsonValue] = [value]
+    while left:
+        match left.pop():
+            case float(number) if not math.isfinite(number):
+                raise ValueError("a number that is none, or too large, is kept by nobody")
+            case list(items):
+                left.extend(items)
+            case dict(fields):
+                left.extend(fields.values())
+            case _:
+                pass
+    return value
+
+
+Json = Annotated[JsonValue, AfterValidator(_finite)]
 Text = Annotated[str, AfterValidator(_keepable)]
 Id = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_keepable)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
@@ -110,7 +128,7 @@ class VerdictBody(Body):
 
 class ResultBody(Body):
     tool_call_id: Id = Field(alias="toolCallId")
-    output: JsonValue
+    output: Json
     is_error: bool = Field(False, alias="isError")
 
 
@@ -129,7 +147,7 @@ class Approve(Body):
     approval_id: Id
     reason: Text | None = None
     token: Text | None = None
-    arguments: dict[str, JsonValue] | None = None
+    arguments: dict[str, Json] | None = None
 
 
 class Deny(Body):
@@ -141,7 +159,7 @@ class AnswerCall(Body):
     """`output`, or `error`."""
 
     item_id: Id
-    output: JsonValue = None
+    output: Json = None
     error: Text | None = None
 
 

@@ -28,6 +28,8 @@ class Principal:
 
         Raises `ForbiddenError`, for scopes that exist and for others alike; `ConfigurationError` where it has to be named.
         """
+        if asked == ALL:
+            raise ConfigurationError("'*' stands for all scopes, and a request is about one; name it", code="scope_needed")
         if asked is not None:
             if ALL not in self.scopes and asked not in self.scopes:
                 raise ForbiddenError(f"{self.name!r} may not touch scope {asked!r}; ask whoever gives out tokens", scope=asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from deuz_workers.core.redaction import redact
 from deuz_workers.errors import (
@@ -28,6 +28,7 @@ from deuz_workers.errors import (
     SwarmConflictError,
 )
 from deuz_workers.gateway.principal import ForbiddenError
+from deuz_workers.gateway.responses import JsonResponse
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
@@ -89,4 +90,4 @@ def problem(error: DeuzError) -> Response:
         headers["retry-after"] = str(RETRY_AFTER_S)
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="deuz"'
-    return JSONResponse(body, status, headers, MEDIA_TYPE)
+    return JsonResponse(body, status, headers, MEDIA_TYPE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from deuz_workers.app.answers import Answers, hand_in_and_ring
 from deuz_workers.app.async_handle import AsyncHandle
@@ -33,6 +33,7 @@ from deuz_workers.gateway.records import (
     run_detail,
     run_fields,
 )
+from deuz_workers.gateway.responses import JsonResponse
 from deuz_workers.gateway.sse import SseResponse
 from deuz_workers.ports.store import RunQuery
 
@@ -45,7 +46,7 @@ async def start(call: Call) -> Response:
     else:
         handle = await _enqueue(call, body, None)
     started = Started(run_id=handle.run_id, scope=handle.scope)
-    return JSONResponse(started.model_dump(), 202, {"location": call.gateway.address("v1", "runs", handle.run_id)})
+    return JsonResponse(started.model_dump(), 202, {"location": call.gateway.address("v1", "runs", handle.run_id)})
 
 
 async def _start_recorded(call: Call, body: bodies.StartRun) -> AsyncHandle:
@@ -186,7 +187,7 @@ async def make_ticket(call: Call) -> Response:
     expires_at_ms = await call.gateway.access.store.now_ms() + TTL_MS
     ticket = StreamTicket(head.scope, head.run_id, call.principal.name, expires_at_ms)
     made = Ticket(ticket=call.gateway.tickets.sign(ticket), expires_at_ms=expires_at_ms)
-    return JSONResponse(made.model_dump(), 201, {"cache-control": "no-store"})
+    return JsonResponse(made.model_dump(), 201, {"cache-control": "no-store"})
 
 
 async def stream(call: Call) -> Response:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from deuz_workers.gateway.metrics import CONTENT_TYPE
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.gateway.records import Health
+from deuz_workers.gateway.responses import JsonResponse
 
 
 async def health(call: Call) -> BaseModel:
@@ -26,7 +27,7 @@ async def metrics(call: Call) -> Response:
 
 
 async def document(call: Call) -> Response:
-    return JSONResponse(call.gateway.document)
+    return JsonResponse(call.gateway.document)
 
 
 OPERATIONS = (

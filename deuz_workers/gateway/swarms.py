@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pydantic import BaseModel
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from deuz_workers.app.swarm import Swarm, Task
 from deuz_workers.gateway import bodies
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.gateway.records import Accepted, Started, SwarmRecord, swarm_record
+from deuz_workers.gateway.responses import JsonResponse
 from deuz_workers.gateway.runs import cancel, idempotency_key
 
 
@@ -30,7 +31,7 @@ async def start(call: Call) -> Response:
         swarm, idempotency_key=idempotency_key(call), scope=call.scope, **body.options
     )
     started = Started(run_id=handle.run_id, scope=handle.scope)
-    return JSONResponse(started.model_dump(), 202, {"location": call.gateway.address("v1", "swarms", handle.run_id)})
+    return JsonResponse(started.model_dump(), 202, {"location": call.gateway.address("v1", "swarms", handle.run_id)})
 
 
 async def show(call: Call) -> BaseModel:

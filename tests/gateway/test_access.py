@@ -63,6 +63,15 @@ async def test_a_scope_that_is_not_theirs_is_forbidden(memory: World) -> None:
         assert len((await gate.http.get("/v1/runs", params={"scope": "default"}, headers=everything)).json()["runs"]) == 1
 
 
+async def test_all_scopes_is_no_scope(memory: World) -> None:
+    """Or a ticket for one run of a scope with that name would be good for all scopes."""
+    async with served(memory.process(talker()), drives=False) as gate:
+        root = await gate.token("root", "*")
+        body = {"agent": "talker", "prompt": "x"}
+        answer = await gate.http.post("/v1/runs", params={"scope": "*"}, json=body, headers=root)
+        assert (answer.status_code, answer.json()["code"]) == (422, "scope_needed")
+
+
 async def test_a_cursor_of_others_shows_nothing_of_theirs(memory: World) -> None:
     """It only says where a page begins."""
     async with served(memory.process(talker()), drives=False) as gate:

@@ -165,6 +165,10 @@ async def test_a_swarm_is_started_and_shown(world: World) -> None:
         assert (await gate.http.get(f"/v1/swarms/{await gate.start('talker')}")).status_code == 404
 
 
+JSON = {"content-type": "application/json"}
+NAN = '{"item_id": "i", "output": [{"a": %s}]}'
+
+
 @pytest.mark.parametrize(
     ("method", "path", "given", "status", "code"),
     [
@@ -193,6 +197,8 @@ async def test_a_swarm_is_started_and_shown(world: World) -> None:
         ("POST", "/v1/runs/none/cancel", {"json": {}}, 404, "run_not_found"),
         ("GET", "/v1/nothing", {}, 404, "not_found"),
         ("GET", "/v1/runs/%FF", {}, 404, "not_found"),
+        ("POST", "/v1/runs/none/answer", {"content": NAN % "NaN", "headers": JSON}, 422, "invalid_request"),
+        ("POST", "/v1/runs/none/answer", {"content": NAN % "1e999", "headers": JSON}, 422, "invalid_request"),
         ("PUT", "/v1/runs", {}, 405, "method_not_allowed"),
         ("POST", "/v1/runs/none/resume", {"json": {"runId": "other"}}, 422, "run_differs"),
         ("POST", "/v1/prune", {"json": {"older_than_ms": 1, "status": ["running"]}}, 422, "invalid_request"),
