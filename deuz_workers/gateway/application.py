@@ -105,7 +105,11 @@ class Gateway:
         self.metrics.requests.labels(_name(operation), response.status_code).inc()
         if response.status_code == 401:
             self.metrics.refused.inc()
-        await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - the server would log its message, and what is in its frames
+            log.error("gateway_broke operation=%s error=%s at=%s", _name(operation), type(error).__name__, place_of(error))
+            return  # in the middle of a response: the server cuts the connection
         if not isinstance(response, SseResponse):
             self.metrics.seconds.labels(_name(operation)).observe((self.app.clock.monotonic_ms() - began_ms) / 1000)
 
@@ -141,15 +145,17 @@ class Gateway:
 
     async def _read_body(self, operation: Operation, request: Request) -> BaseModel:
         assert operation.body is not None
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise RequestError("the body is JSON: send Content-Type: application/json", 415, code="media_type")
         most = self.app.settings.gateway_max_body_bytes
         raw = bytearray()
         async for chunk in request.stream():
             raw += chunk
             if len(raw) > most:
                 raise RequestError(f"the body is larger than {most} bytes", 413, code="body_too_large")
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not raw and not kind:  # nothing to say; what has to be said is missed below
+            raw += b"{}"
+        elif kind != "application/json":
+            raise RequestError("the body is JSON: send Content-Type: application/json", 415, code="media_type")
         try:
             return operation.body.model_validate_json(bytes(raw))
         except ValidationError as error:
@@ -189,9 +195,9 @@ def _find(request: Request) -> tuple[Operation, dict[str, str]]:
         path = operation.match(segments)
         if path is None:
             continue
-        if operation.method == request.method:
+        if request.method in operation.methods:
             return operation, path
-        methods.append(operation.method)
+        methods.extend(operation.methods)
     if methods:
         allowed = ", ".join(sorted(set(methods)))
         raise RequestError(f"only {allowed} is served here", 405, code="method_not_allowed", headers={"allow": allowed})

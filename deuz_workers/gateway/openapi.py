@@ -60,7 +60,7 @@ def _operation(one: Operation, refs: Any) -> dict[str, Any]:
     }
     if one.body is not None:
         made["requestBody"] = {
-            "required": True,
+            "required": any(field.is_required() for field in one.body.model_fields.values()),
             "content": {"application/json": {"schema": refs[one.body, "validation"]}},
         }
     return made

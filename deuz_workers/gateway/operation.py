@@ -62,6 +62,11 @@ class Operation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", tuple(self.path.strip("/").split("/")))
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """`HEAD` asks for what `GET` would say; of a stream it would never end."""
+        return ("GET", "HEAD") if self.method == "GET" and self.access != "ticket" else (self.method,)
+
     def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
         """The parameters, if the operation is meant by these segments."""
         if len(segments) != len(self.segments):

@@ -169,9 +169,9 @@ async def answer(call: Call) -> BaseModel:
 
 
 async def cancel(call: Call) -> BaseModel:
-    body: bodies.Cancel | None = call.body
+    body: bodies.Cancel = call.body
     handle = call.gateway.app.aio.handle(call.run_id, call.scope)
-    return Accepted(accepted=await handle.cancel(None if body is None else body.reason))
+    return Accepted(accepted=await handle.cancel(body.reason))
 
 
 async def prune(call: Call) -> BaseModel:

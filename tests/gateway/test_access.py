@@ -211,6 +211,8 @@ async def test_health_and_numbers_need_no_token_and_name_nobody(memory: World) -
         async with httpx.AsyncClient(base_url=gate.url) as nobody:
             assert (await nobody.get("/healthz")).json() == {"status": "ok"}
             assert (await nobody.get("/readyz")).json() == {"status": "ok"}
+            looked = await nobody.head("/healthz")
+            assert (looked.status_code, looked.content) == (200, b"")
             await nobody.get("/v1/runs")
             text = (await nobody.get("/metrics")).text
             document = (await nobody.get("/openapi.json")).json()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
 from deuz_workers import Agent, MockModel, ToolContext, tool
 from deuz_workers.app.ui_reading import UiFrame, UiReader
 from deuz_workers.app.ui_state import agent_state_from_parts
+from deuz_workers.errors import StoreUnavailableError
 from deuz_workers.providers.script import call, calls, fails
 from tests.app.world import World
 from tests.gateway.agents import asker, talker
@@ -51,6 +53,27 @@ async def test_a_reader_who_reloads_after_every_frame_of_a_live_run_sees_all_of_
         assert [frame.seq for frame in seen] == list(range(1, len(seen) + 1))
         assert text_of(seen)[2] == "it ~ is ~ done"
         assert seen == await gate.frames(run_id)
+
+
+async def test_a_store_that_is_away_cuts_a_response_and_tells_the_log_no_more_than_the_place(
+    memory: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not what the database said, which may quote what was sent; when it is back the reader has the rest."""
+    app = memory.process(talker())
+    async with served(app) as gate:
+        run_id = await gate.start("talker")
+        whole = await gate.raw(run_id)
+
+        async def away(*_: object) -> None:
+            raise StoreUnavailableError("secret words")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(app.store, "read_frames", away)
+            with pytest.raises(httpx.RemoteProtocolError):
+                await gate.raw(run_id)
+        assert await gate.raw(run_id) == whole
+    assert "gateway_broke operation=stream_run error=StoreUnavailableError" in caplog.text
+    assert "secret" not in caplog.text
 
 
 async def test_many_readers_of_one_run_are_shown_the_same(memory: World) -> None:
