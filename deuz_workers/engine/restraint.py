@@ -84,14 +84,27 @@ async def draw_for_tools(leg: Leg, planned: Iterable[PlannedCall], slots: ToolSl
             await slots.take(calls, controls.tool_slots)
         except NoSlot as busy:
             raise HeldBack(f"slots of tool {busy.tool}", busy.wait_ms, max(busy.wait_ms, BUSY_MOST_MS)) from None
-    limited = {name: RateName("tool", name) for name in tools if RateName("tool", name) in controls.rates}
-    counts = Counter(tools)
     try:
-        await _draw(leg, [Draw(rate, counts[name]) for name, rate in sorted(limited.items())])
+        await _draw_for_tools(leg, controls, tools)
     except BaseException:
         for call in calls:
             slots.ended(call.call_id)
         raise
+
+
+async def draw_for_delegated(leg: Leg, planned: Iterable[PlannedCall]) -> None:
+    """Brakes and rates let other agents do these calls. Raises `HeldBack`.
+
+    Slots of a tool are of calls that a process runs; how many runs of an agent there are at a time is for its concurrency key.
+    """
+    tools = [one.call.name for one in planned]
+    await _draw_for_tools(leg, await check_brakes(leg, tools=tools), tools)
+
+
+async def _draw_for_tools(leg: Leg, controls: Controls, tools: Sequence[str]) -> None:
+    limited = {name: RateName("tool", name) for name in tools if RateName("tool", name) in controls.rates}
+    counts = Counter(tools)
+    await _draw(leg, [Draw(rate, counts[name]) for name, rate in sorted(limited.items())])
 
 
 async def give_back(leg: Leg, names: tuple[RateName, ...], tokens: int) -> None:

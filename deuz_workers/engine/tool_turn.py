@@ -15,7 +15,7 @@ from deuz_workers.engine.gate import Gate, gate, limit_ms, predicates_ms
 from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.leg import MARGIN_MS, Leg, LoopEnd
 from deuz_workers.engine.reducing import reduce
-from deuz_workers.engine.restraint import HeldBack, check_brakes, draw_for_tools
+from deuz_workers.engine.restraint import HeldBack, check_brakes, draw_for_delegated, draw_for_tools
 from deuz_workers.engine.tool_slots import ToolSlots
 from deuz_workers.errors import ExecutionPolicyError, StoreUnavailableError, as_record
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
@@ -90,7 +90,7 @@ async def hand_over(leg: Leg, agent: AgentDefinition, delegated: tuple[PlannedCa
     if not delegated or leg.ending_by_time(leg.run):
         return None
     await leg.check_may_start()
-    await check_brakes(leg, tools=[planned.call.name for planned in delegated])
+    await draw_for_delegated(leg, delegated)
     await leg.commit(*delegate(leg.gear, agent, leg.run, delegated, leg.sooner_ms(None)))
     return "suspended"
 

@@ -55,6 +55,24 @@ async def test_a_tool_waits_for_its_rate(memory: World) -> None:
     assert ((await running).status, two.done.done) == ("completed", {"pay": 1})
 
 
+async def test_a_call_that_another_agent_does_waits_for_the_rate_of_its_tool(memory: World) -> None:
+    """Nothing is delegated until it may begin."""
+
+    def made() -> Agent:
+        helper = Agent("helper", model=MockModel(["found"]))
+        return Agent("boss", model=MockModel([calls(call("helper", prompt="go")), "done"]), tools=[helper])
+
+    app, other = memory.process(made()), memory.process(made())
+    of = RateName("tool", "helper")
+    await app.aio.operator.limit_rate("tool", "helper", calls_per_minute=1)
+    assert (await app.aio.run_embedded("boss", "go", run_id="1")).status == "completed"
+    running = asyncio.ensure_future(other.aio.run_embedded("boss", "go", run_id="2"))
+    await until_held(other, running, 1)
+    assert await memory.store.children((await memory.head("2")).rid, 9) == ()
+    await _free(memory, of)
+    assert (await running).status == "completed"
+
+
 async def test_tokens_that_were_not_used_are_given_back(memory: World) -> None:
     """The estimate is taken ahead of the call, and after it what was used counts."""
     model = MockModel([reply("done", usage=Usage(input_tokens=3, output_tokens=4))])
