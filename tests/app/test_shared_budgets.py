@@ -26,11 +26,13 @@ from deuz_workers import (
 from deuz_workers.core.accounting import accounting_of
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.names import run_scope_key
+from deuz_workers.engine.system_clock import SystemClock
 from deuz_workers.errors import ModelStreamBrokenError
 from deuz_workers.ports.budgets import ScopeBalance
 from deuz_workers.providers.prices import Price
 from deuz_workers.providers.script import Entry, call, calls, fails, reply
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
+from tests.app.test_policy import SkewedClock
 from tests.app.world import World
 
 USER = "user:42"
@@ -176,6 +178,19 @@ async def test_runs_share_a_budget_by_its_key(world: World) -> None:
     assert isinstance(made.model, MockModel)
     assert made.model.requests == ()
     assert sum(row.spent.tokens or 0 for row in await world.store.usage(USER)) == 15
+
+
+@pytest.mark.spec("WIN-006")
+async def test_a_window_passes_by_the_clock_of_the_store(world: World) -> None:
+    """A worker whose clock is a day ahead finds what was used a moment ago still counted in a window of an hour."""
+    held = SharedBudget(USER, Budget.of(tokens=110), Window(3_600_000))
+    first = priced(world.process(agent(reply("done", usage=Usage(10, 5)))))
+    assert (await first.aio.run_embedded("x", "go", shared_budgets=[held])).status == "completed"
+    ahead = priced(world.process(agent("never")))
+    ahead.clock = SkewedClock(86_400_000, SystemClock())
+    refused = await ahead.aio.run_embedded("x", "go", shared_budgets=[held])
+    assert (refused.status, (refused.error or {}).get("code")) == ("failed", "budget_exceeded")
+    assert (await balance(world)).in_window == Budget(15, 20)
 
 
 async def test_usage_names_the_model_and_the_kinds_of_tokens(world: World) -> None:
