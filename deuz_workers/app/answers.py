@@ -214,8 +214,9 @@ async def hand_in_and_ring(
     warnings = answers.warnings(loaded)
     if loaded.head.status in FINAL or not answers.settle(loaded):
         return None, warnings
-    await narrow(access.store, loaded, policy)
+    narrowed = await narrow(access.store, loaded, policy)
     await answers.hand_in(access.store, loaded, await access.signing())
+    await access.ring(narrowed)
     await access.ring(await hand_in_below(access.store, loaded.head, answers, await access.signing()))
     head = await access.head(scope, run_id)
     await access.ring([Bell(scope, run_id, head.queue, head.revision, head.priority, head.agent)])

@@ -14,7 +14,7 @@ from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.narrowing import store_policy
 from deuz_workers.app.pending import Pending
 from deuz_workers.core.bare_id import names_one_call
-from deuz_workers.core.change import ItemAnswer
+from deuz_workers.core.change import Bell, ItemAnswer
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.delegation import is_below
 from deuz_workers.core.pending_item import CallBinding, CallItem, CallItemKind, arguments_digest, read_call_items
@@ -42,8 +42,10 @@ class Door:
     scope: str
     run_id: str
     policy: ExecutionPolicy | None = None
-    """Narrows the run; stored before the answer, and once nothing speaks against the answer. Where somebody else answers in
-    between, the run is narrowed all the same."""
+    """Narrows the run and all below it; stored before the answer, and once nothing speaks against the answer. Where somebody
+    else answers in between, they are narrowed all the same."""
+    narrows: str | None = None
+    """The run that it narrows, where the answer is for one below that; None: the same."""
 
     async def verdict(
         self,
@@ -110,7 +112,9 @@ class Door:
         return Answer(item.item_id, answered.open_items)
 
     async def _store(self, answers: list[ItemAnswer]) -> Answered:
-        bells = [] if self.policy is None else [await store_policy(self.access.store, self.scope, self.run_id, self.policy)]
+        bells: list[Bell | None] = []
+        if self.policy is not None:
+            bells.extend(await store_policy(self.access.store, self.scope, self.narrows or self.run_id, self.policy))
         answered = await self.access.store.answer_items(self.scope, self.run_id, answers)
         if answered is None:
             raise not_found(self.scope, self.run_id)
@@ -126,7 +130,7 @@ class Door:
     async def find(self, kind: CallItemKind, given: str | Pending) -> tuple[Door, CallItem, tuple[CallItem, ...]]:
         """The open item that is meant, all that are open beside it, and the door of their run: this one or one below it."""
         if not isinstance(given, str) and is_below(given.run_id, self.run_id):
-            door = replace(self, run_id=given.run_id)
+            door = self._of(given.run_id)
             return await door.find(kind, given)
         if not isinstance(given, str) and given.run_id and given.run_id != self.run_id:
             self._refuse("run", f"the answer is for run {given.run_id!r} and was given to run {self.run_id!r}")
@@ -154,19 +158,22 @@ class Door:
         waiting = [(run, item) for run in below for item in read_call_items(run.items)]
         for run, item in waiting:
             if item.item_id == item_id:
-                return replace(self, run_id=run.run_id)
+                return self._of(run.run_id)
         named = {run.run_id: item for run, item in waiting if item.binding.call_id == item_id and item.binding.kind == kind}
         if len(named) == 1:
-            return replace(self, run_id=next(iter(named)))
+            return self._of(next(iter(named)))
         if named:
             ids = ", ".join(repr(item.item_id) for item in named.values())
             text = f"{len(named)} runs below {self.run_id!r} wait for a call {item_id!r}; answer under one of {ids}"
             raise self._refusal("call", text)
         for run in below:
-            await replace(self, run_id=run.run_id).refuse_if_answered(item_id)
+            await self._of(run.run_id).refuse_if_answered(item_id)
         shown = ", ".join(f"{item.item_id!r} ({item.binding.tool})" for _, item in waiting) or "nothing"
         text = f"nothing waits under {item_id!r} below run {self.run_id!r}; pending is {shown}"
         raise self._refusal("call", text, code="unknown_item")
+
+    def _of(self, below: str) -> Door:
+        return replace(self, run_id=below, narrows=self.narrows or self.run_id)
 
     async def _named_by_call(self, kind: CallItemKind, item_id: str, rows: tuple[CallItem, ...]) -> CallItem:
         """By the id of its call alone, if the run used that id once (APR-007); otherwise this says what does not match."""

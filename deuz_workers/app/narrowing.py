@@ -14,30 +14,40 @@ from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.ports.store import Loaded, RunStore
 
 
-async def narrow(store: RunStore, loaded: Loaded, policy: ExecutionPolicy | None) -> Bell | None:
-    """Store `policy`, unless the run may do no more than that anyway; the bell that makes somebody look.
+async def narrow(store: RunStore, loaded: Loaded, policy: ExecutionPolicy | None) -> tuple[Bell, ...]:
+    """Store `policy`, unless the run may do no more than that anyway; the bells that make somebody look.
 
     Raises `CheckpointVersionError`, `CodecError`, store errors; nothing was written then.
     """
     if policy is None:
-        return None
+        return ()
     saved = decode_envelope(loaded.head).policy
     if saved.narrowed(policy) == saved:
-        return None
+        return ()
     return await store_policy(store, loaded.head.scope, loaded.head.run_id, policy)
 
 
-async def store_policy(store: RunStore, scope: str, run_id: str, policy: ExecutionPolicy) -> Bell | None:
-    """One statement. None: there is no such run, or it has ended."""
-    noted = await store.add_note(scope, run_id, "policy", encode(policy.to_record()))
-    return None if noted is None else noted.bell
+async def store_policy(store: RunStore, scope: str, run_id: str, policy: ExecutionPolicy) -> tuple[Bell, ...]:
+    """Of the run, and then of all that it delegated, from above. No bell: there is no such run, or it has ended.
+
+    One statement for each, and one that lists them. After a death in here the run's next step tells those below it.
+    """
+    body = encode(policy.to_record())
+    noted = await store.add_note(scope, run_id, "policy", body)
+    if noted is None:
+        return ()
+    bells = [noted.bell]
+    for below in (await store.tree(scope, run_id))[1:]:
+        if (noted := await store.add_note(scope, below.run_id, "policy", body)) is not None:
+            bells.append(noted.bell)
+    return tuple(bells)
 
 
 async def narrow_run(access: Access, scope: str, run_id: str, policy: ExecutionPolicy) -> bool:
-    """Store `policy` and ring for the run; False: it has ended. Raises `RunNotFoundError`."""
-    bell = await store_policy(access.store, scope, run_id, policy)
-    if bell is None:
+    """Store `policy` and ring for the run and those below; False: it has ended. Raises `RunNotFoundError`."""
+    bells = await store_policy(access.store, scope, run_id, policy)
+    if not bells:
         await access.head(scope, run_id)
         return False
-    await access.ring([bell])
+    await access.ring(bells)
     return True

@@ -329,7 +329,8 @@ class Change:
     starts: bool = False
     """A model call or a tool begins when this is saved."""
     hears: bool = False
-    """It would be over with this, and goes on where an input is unseen: then it is refused as behind a cancel."""
+    """It would be over with this and goes on where an input is unseen, or others begin with what it may do now: where one is
+    unseen, it is refused as behind a cancel."""
     compactions: int = 0
     """This and the next three: of the head after this commit."""
     folded_from: int = 0

@@ -241,8 +241,12 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         answer=parent_answer(envelope),
         progress=unsaved.progress,
         starts=unsaved.starts,
-        hears=envelope.run_kind == "agent" and envelope.status == "completed" and envelope.phase == "loop",
+        hears=_hears(envelope) or bool(unsaved.children),
     )
+
+
+def _hears(envelope: AgentRunEnvelope) -> bool:
+    return envelope.run_kind == "agent" and envelope.status == "completed" and envelope.phase == "loop"
 
 
 def saved(run: Run, revision: int) -> Run:

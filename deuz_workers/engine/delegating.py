@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from deuz_workers.core.change import Bell, Head
+from deuz_workers.core.codec import encode
 from deuz_workers.core.delegation import Delegate, delegated
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import CallDelegated, Event, Suspended
 from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run
 from deuz_workers.engine.gear import Gear
 from deuz_workers.errors import LeaseStoreUnavailableError
@@ -78,6 +80,20 @@ def _below(above: tuple[AgentDefinition, ...], agent: AgentDefinition) -> AgentD
     }
     approver = next((one.approve_tool_call for one in (agent, *reversed(above)) if one.approve_tool_call is not None), None)
     return replace(agent, guardrails=replace(agent.guardrails, **rails), approve_tool_call=approver)
+
+
+async def narrow_children(gear: Gear, run: Run, policy: ExecutionPolicy) -> tuple[Bell, ...]:
+    """A note for every run that `run` waits for; returns those that have to look.
+
+    Stored before what narrows `run` itself counts as seen: a death in here leaves that unseen, and whoever looks next goes on.
+    A second note of the same changes nothing.
+    """
+    envelope, bells = run.envelope, list[Bell]()
+    for below in await gear.store.tree(envelope.scope, envelope.run_id):
+        if below.parent_rid == envelope.rid:
+            noted = await gear.store.add_note(envelope.scope, below.run_id, "policy", encode(policy.to_record()))
+            bells.extend(() if noted is None else (noted.bell,))
+    return tuple(bells)
 
 
 async def cancel_children(gear: Gear, head: Head) -> tuple[Bell, ...]:

@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from deuz_workers.core.events import NotesFolded, PolicyNarrowed, Waited
 from deuz_workers.engine.committer import CancelFirst, StepOver
+from deuz_workers.engine.delegating import narrow_children
 from deuz_workers.engine.inputs import behind_reply, fold_notes, with_tokens_checked
 from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
@@ -28,7 +29,10 @@ async def take_in(leg: Leg) -> None:
     """Carry the inputs that were loaded, and the answers of a suspension whose every item was answered."""
     envelope = leg.committer.run.envelope
     if not envelope.is_final and leg.head.wake_seq > envelope.seen_seq:
-        leg.carry(with_tokens_checked(fold_notes(leg.notes, leg.head.wake_seq), leg.run, leg.gear.signer))
+        folded = with_tokens_checked(fold_notes(leg.notes, leg.head.wake_seq), leg.run, leg.gear.signer)
+        if folded.policy is not None and leg.head.waits_for_children:
+            leg.bells.extend(await narrow_children(leg.gear, leg.run, folded.policy))
+        leg.carry(folded)
     if envelope.status == "suspended" and leg.items and all(item.answer is not None for item in leg.items):
         tools = leg.definition.tools if isinstance(leg.definition, AgentDefinition) else NO_TOOLS
         given = (leg.items, leg.run, tools, leg.gear.signer)

@@ -8,7 +8,7 @@
 -- Rules of all of them
 --  1. Refused as `conflict` unless the stored revision is `expected` and nobody has parked the run since; as `cancel_pending` if
 --     it `yields` (suspends, ends, or starts an effect) while a cancel is unseen (cancel_seq > seen_seq), or `hears` (completes
---     a run that goes on when somebody writes to it) while any input is.
+--     a run that goes on when somebody writes to it, or creates runs that may do what it may) while any input is.
 --  2. New items belong to a new suspension, named by the new revision. A run that stays suspended carries the answers of items of
 --     the same id over; without new items it keeps its suspension. Any other has none.
 --  3. due_at is what the change asks for, never later than the deadline (nor, while queued, than start_before); it is now when
