@@ -14,7 +14,7 @@ from deuz_workers.core.messages import Message, ToolResultPart, message_to_recor
 from deuz_workers.ports.model import ModelReply, ModelRequest
 from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.chat.stream import ChatStream
-from deuz_workers.providers.sse import EventReader
+from deuz_workers.providers.sse import EventReader, ServerEvent
 from deuz_workers.testing.model_faults import Served
 from deuz_workers.testing.model_server import ModelServer
 from tests.loop_lag import loop_lag
@@ -38,6 +38,10 @@ def streamed(*calls: dict[str, Any], content: str | None = None, **more: Any) ->
     entries = [{"index": index, **call} for index, call in enumerate(calls)]
     delta = {"choices": [{"delta": {"content": content, "tool_calls": entries}, "finish_reason": "stop"}], "model": "m", **more}
     return Served(f"data: {json.dumps(delta)}\n\ndata: [DONE]\n\n".encode(), content_type="text/event-stream")
+
+
+def chunk(choice: dict[str, Any]) -> ServerEvent:
+    return ServerEvent("message", json.dumps({"choices": [choice]}))
 
 
 async def read(served: Served) -> ModelReply:
@@ -102,6 +106,17 @@ async def test_fifty_thousand_calls_are_read_in_bearable_time(says: dict[str, An
         stream.take(event)
     assert time.monotonic() - began < 20
     assert stream.has_content
+
+
+async def test_events_behind_a_long_refusal_do_not_read_it_again() -> None:
+    """Twenty megabytes in two pieces, heard once at the end of the reply, and many empty events after it."""
+    piece, stream = "x" * 10_000_000, ChatStream()
+    for _ in range(2):
+        assert stream.take(chunk({"delta": {"refusal": piece}})) == ""
+    assert len(stream.take(chunk({"delta": {}, "finish_reason": "stop"}))) == 2 * len(piece)
+    began = time.monotonic()
+    assert not any(stream.take(chunk({"delta": {}})) for _ in range(10_000))
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("make", [whole, streamed])

@@ -68,7 +68,7 @@ class ChatStream:
         self._model: object = None
         self._heard = WholePairs()
         self._heard_of_refusal = 0
-        """Characters."""
+        """Pieces."""
 
     @property
     def has_content(self) -> bool:
@@ -115,9 +115,9 @@ class ChatStream:
 
     def _refused(self) -> str:
         """What of the refusal nobody has heard. It stands behind all other text, so it is heard when no more of that comes."""
-        unheard = "".join(self._refusals)[self._heard_of_refusal :]
+        unheard = self._refusals[self._heard_of_refusal :]
         self._heard_of_refusal += len(unheard)
-        return joined(unheard)
+        return joined("".join(unheard))
 
     def _take_choice(self, choice: Mapping[str, Any]) -> str:
         reason = choice.get("finish_reason")
