@@ -32,6 +32,8 @@ from deuz_workers.gateway.responses import JsonResponse
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+MOST_DETAIL = 4_000
+"""Characters: a message may repeat what the request brought."""
 
 
 class RequestError(DeuzError):
@@ -82,7 +84,7 @@ def problem(error: DeuzError) -> Response:
         "title": HTTPStatus(status).phrase,
         "status": status,
         "code": error.code,
-        "detail": redact(error.message) if status < 500 else own,
+        "detail": redact(error.message[:MOST_DETAIL]) if status < 500 else own,
         "retry": error.retry,
     }
     headers = dict(error.headers) if isinstance(error, RequestError) else {}

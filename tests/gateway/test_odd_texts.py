@@ -47,6 +47,17 @@ async def test_a_nul_in_a_name_is_a_name_that_nobody_has(world: World, method: s
             assert (await ask(gate, method, path, name, {})).status_code == 404
 
 
+async def test_a_long_text_is_shown_and_holds_nobody_up(memory: World) -> None:
+    """The reason is looked through for secrets once, a name that is no field is not repeated whole."""
+    async with served(memory.process(talker())) as gate:
+        run_id = await gate.start("talker", start_in_ms=600_000)
+        reason = "a" * 500_000
+        assert (await gate.http.post(f"/v1/runs/{run_id}/cancel", json={"reason": reason})).status_code == 202
+        assert (await gate.report(run_id))["stop_details"]["cancel_reason"].startswith("a" * 20_000)
+        answer = await gate.http.post("/v1/runs", json={"agent": "talker", "prompt": "x", reason: 1})
+        assert (answer.status_code, len(answer.text) < 5_000) == (422, True)
+
+
 def test_what_json_cannot_say_is_said_as_far_as_it_can() -> None:
     """A name that is no UTF-8 costs nothing else of the value; a value that holds itself is null."""
     value: dict[str, Any] = {HALF: [float("nan"), b"\xff", {1}], "a": 1}
