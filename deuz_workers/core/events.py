@@ -167,6 +167,8 @@ class ModelCallFailed:
     retry_in_ms: int | None
     reruns: bool = False
     """The repeats of this turn are used up; the run is taken up again as one that failed is, by a turn of its own."""
+    asked_wait_ms: int = 0
+    """By the provider, whatever this run does."""
 
 
 @dataclass(frozen=True, slots=True)

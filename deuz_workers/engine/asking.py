@@ -133,8 +133,9 @@ def repeated_call(gear: Gear, run: Run, limits: Limits, request_id: str, error: 
     retries, settings = run.envelope.checkpoint.retries, gear.settings
     if error.retry == "never" or retries >= limits.max_retries:
         return None
-    back_off_ms = _back_off_ms(request_id, settings.retry_base_ms, settings.retry_max_ms, retries)
-    return ModelCallFailed(failure_record(error), error.billed, transient_kind(error), max(asked_wait_ms(error), back_off_ms))
+    asked_ms = asked_wait_ms(error)
+    wait_ms = max(asked_ms, _back_off_ms(request_id, settings.retry_base_ms, settings.retry_max_ms, retries))
+    return ModelCallFailed(failure_record(error), error.billed, transient_kind(error), wait_ms, asked_wait_ms=asked_ms)
 
 
 def failed_call(gear: Gear, run: Run, limits: Limits, request_id: str, error: ModelError) -> ModelCallFailed:
@@ -142,11 +143,12 @@ def failed_call(gear: Gear, run: Run, limits: Limits, request_id: str, error: Mo
     if (repeated := repeated_call(gear, run, limits, request_id, error)) is not None:
         return repeated
     checkpoint, settings = run.envelope.checkpoint, gear.settings
-    record, kind = failure_record(error), transient_kind(error)
+    record, kind, asked_ms = failure_record(error), transient_kind(error), asked_wait_ms(error)
     if kind is not None and checkpoint.reruns < limits.max_reruns:
         back_off_ms = _back_off_ms(request_id, settings.rerun_base_ms, settings.rerun_max_ms, checkpoint.reruns)
-        return ModelCallFailed(record, error.billed, kind, max(asked_wait_ms(error), back_off_ms), reruns=True)
-    return ModelCallFailed(record, error.billed, kind, None)
+        wait_ms = max(asked_ms, back_off_ms)
+        return ModelCallFailed(record, error.billed, kind, wait_ms, reruns=True, asked_wait_ms=asked_ms)
+    return ModelCallFailed(record, error.billed, kind, None, asked_wait_ms=asked_ms)
 
 
 def _back_off_ms(request_id: str, base_ms: int, most_ms: int, before: int) -> int:

@@ -126,7 +126,7 @@ async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event
         if isinstance(event, ModelCallFailed | ModelFailedOver):
             if event.billed == "no":
                 await store.give_rate(names, tokens)
-            wait_ms = event.asked_wait_ms if isinstance(event, ModelFailedOver) else event.retry_in_ms
+            wait_ms = event.asked_wait_ms or (event.retry_in_ms if isinstance(event, ModelCallFailed) else 0)
             if event.kind in ("rate-limit", "overload") and wait_ms:
                 await store.shut_rate(names, wait_ms)
         elif isinstance(event, ModelReplied | HistorySummarized) and event.usage is not None:

@@ -123,6 +123,16 @@ async def test_a_provider_that_asks_to_wait_is_heeded_by_every_run(memory: World
     await asyncio.gather(first, second, return_exceptions=True)
 
 
+async def test_a_run_that_waits_no_more_still_tells_the_others(memory: World) -> None:
+    """A run without repeats fails with the refusal, and the model is left alone for as long as the provider asked."""
+    refused = ModelRateLimitedError("too many", retry_after_ms=60_000, billed="no")
+    model = MockModel([refused])
+    app = memory.process(Agent("a", model=model, limits=Limits(max_retries=0)))
+    await app.aio.operator.limit_rate("model", model.name, calls_per_minute=6_000)
+    assert (await app.aio.run_embedded("a", "go")).status == "failed"
+    assert 50_000 < await memory.store.take_rate([Draw(RateName("model", model.name))]) <= 60_000
+
+
 async def test_calls_of_one_turn_begin_together_or_wait(memory: World) -> None:
     """More than a bucket holds may begin when it is full, and the next ones wait until that is paid off."""
 
