@@ -8,14 +8,15 @@ import logging
 from dataclasses import replace
 from itertools import takewhile
 
+from deuz_workers.core.change import NoteRow
 from deuz_workers.core.events import NotesFolded, PolicyNarrowed, Waited
 from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.delegating import narrow_children
-from deuz_workers.engine.inputs import behind_reply, fold_notes, with_tokens_checked
+from deuz_workers.engine.inputs import behind_reply, check_policies, fold_notes, with_tokens_checked
 from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.weight import HEAVY_SIZE
-from deuz_workers.errors import StoreUnavailableError
+from deuz_workers.errors import CodecError, StoreUnavailableError
 from deuz_workers.ports.definition import NO_TOOLS, AgentDefinition
 from deuz_workers.ports.store import Loaded
 
@@ -91,6 +92,8 @@ async def fold_inbox(leg: Leg) -> None:
         raise StepOver("the run is gone")
     leg.head = loaded.head
     fresh = tuple(note for note in loaded.notes if note.seq > envelope.seen_seq)
+    if not loaded.head.is_to_end:
+        await _check_policies(leg, fresh)
     if loaded.head.wake_seq > envelope.seen_seq:
         # Ahead of older ones, these would set back what the run has seen, and the cancel would be unseen for ever.
         older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), leg.carried))
@@ -98,6 +101,16 @@ async def fold_inbox(leg: Leg) -> None:
         rest = leg.carried[len(older) :]
         said_later = behind_reply(leg.committer.run, older, folded, rest)
         leg.carried = said_later or (*older, folded, *rest)
+
+
+async def _check_policies(leg: Leg, fresh: tuple[NoteRow, ...]) -> None:
+    """Raises `StepOver` for what `check_policies` refuses, with everything saved that has happened: the run waits as it would
+    have, had the note been there when it was loaded."""
+    try:
+        check_policies(fresh)
+    except CodecError as error:
+        await leg.commit()
+        raise StepOver("what narrows it cannot be read here") from error
 
 
 async def load_again(leg: Leg) -> Loaded | None:

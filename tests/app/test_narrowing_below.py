@@ -8,8 +8,9 @@ import pytest
 
 from deuz_workers import Agent, ExecutionPolicy, tool
 from deuz_workers.core.codec import encode
+from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.store import RunStore
-from deuz_workers.providers.script import call, calls
+from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.delegating import ask, boss, gated, scripted
 from tests.app.test_narrowing import DyingStore
@@ -97,3 +98,34 @@ async def test_what_is_delegated_behind_an_unread_note_is_held_to_it(world: Worl
     assert (result.status, paid.done) == ("completed", {})
     [_, answer] = [part for message in result.messages for part in message.tool_results]
     assert (answer.outcome, answer.reason) == ("child-failed", "tool_not_allowed")
+
+
+@pytest.mark.parametrize("delegates", [True, False])
+async def test_a_note_of_a_later_build_stops_what_would_begin_or_end_without_it(memory: World, delegates: bool) -> None:
+    """It comes while a step is under way: nothing is delegated, and the run does not complete; what its tool did is saved."""
+    done = Effects()
+
+    async def from_a_later_build() -> None:
+        await memory.store.add_note("default", "r", "policy", encode({"allowed_tools": "read", "of": "a later build"}))
+
+    @tool
+    async def narrow() -> None:
+        done("narrow")
+        await from_a_later_build()
+
+    async def answer(_: ModelRequest) -> Entry:
+        await from_a_later_build()
+        return "done"
+
+    payer = scripted("payer", "paid")
+    script = (calls(call("narrow"), call("payer", prompt="pay")), "done") if delegates else (answer,)
+    app = memory.process(scripted("boss", *script, tools=[narrow, payer]))
+    result = await app.aio.run_embedded("boss", "go", run_id="r")
+    assert (result.status, dict(result.error or {})["name"]) == ("failed", "CodecError")
+    head = await memory.head("r")
+    assert (head.status, head.seen_seq, head.mid_step) == ("running", 0, False)
+    assert [receipt.stage for receipt in (await memory.receipts("r")).values()] == ["completed"] * delegates
+    assert await app.store.head("default", ask("payer", "call_1_2")) is None
+    assert await app.aio.handle("r").cancel()
+    assert (await app.aio.resume_embedded("r")).status == "stopped"
+    assert done.done == ({"narrow": 1} if delegates else {})
