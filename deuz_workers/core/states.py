@@ -62,6 +62,7 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("running", "Waited"): ("running",),
     ("running", "Finished"): ("completed", "stopped", "failed"),
     ("suspended", "NotesFolded"): ("suspended",),
+    ("suspended", "ChildEnded"): ("suspended",),
     ("suspended", "Resumed"): ("running",),
     ("suspended", "Waited"): ("suspended",),
     ("suspended", "Finished"): ("stopped", "failed"),

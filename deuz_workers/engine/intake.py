@@ -14,7 +14,7 @@ from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.delegating import narrow_children
 from deuz_workers.engine.inputs import behind_reply, check_policies, fold_notes, with_tokens_checked
 from deuz_workers.engine.leg import Leg
-from deuz_workers.engine.taken_answers import expired_answers, next_expiry_ms, take_answers
+from deuz_workers.engine.taken_answers import ended_children, expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.weight import HEAVY_SIZE
 from deuz_workers.errors import CodecError, StoreUnavailableError
 from deuz_workers.ports.definition import NO_TOOLS, AgentDefinition
@@ -34,8 +34,13 @@ async def take_in(leg: Leg) -> None:
         if folded.policy is not None and leg.head.waits_for_children:
             leg.bells.extend(await narrow_children(leg.gear, leg.run, folded.policy))
         leg.carry(folded)
-    if envelope.status == "suspended" and leg.items and all(item.answer is not None for item in leg.items):
-        tools = leg.definition.tools if isinstance(leg.definition, AgentDefinition) else NO_TOOLS
+    if envelope.status != "suspended" or not leg.items:
+        return
+    tools = leg.definition.tools if isinstance(leg.definition, AgentDefinition) else NO_TOOLS
+    if any(item.answer is None for item in leg.items):
+        if leg.run.envelope.cancelled or leg.ending_by_time(leg.run):
+            leg.carry(*ended_children(leg.items, leg.run, tools))
+    else:
         given = (leg.items, leg.run, tools, leg.gear.signer)
         heavy = sum(len(item.answer or "") for item in leg.items) > HEAVY_SIZE
         leg.carry(*(await asyncio.to_thread(take_answers, *given) if heavy else take_answers(*given)))

@@ -46,6 +46,11 @@ def take_answers(
     return (*events, *_ends_of_children(items, run, tools))
 
 
+def ended_children(items: Sequence[ItemRow], run: Run, tools: Mapping[str, Tool]) -> tuple[Event, ...]:
+    """Of a run that ends while others are still waited for: what its delegated runs that have ended came to and cost."""
+    return tuple(_ends_of_children([row for row in items if row.answer is not None], run, tools))
+
+
 def _ends_of_children(items: Sequence[ItemRow], run: Run, tools: Mapping[str, Tool]) -> Iterator[Event]:
     """An answer that cannot be read fails its call."""
     calls = {call.call_id: call for call in run.open_calls}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -63,6 +64,26 @@ async def test_what_children_use_counts_for_all_above(world: World) -> None:
     assert (await world.head("r")).tokens == 75
     assert result.accounting.spent.tokens == 75
     assert result.accounting.reserved.tokens == 0
+
+
+@pytest.mark.spec("SUB-005")
+@pytest.mark.parametrize("ending", ["cancel", "deadline"])
+async def test_what_children_used_counts_for_a_run_that_ends_before_all_of_them(world: World, ending: str) -> None:
+    """One has ended, another waits for a person: what the first came to and cost is in the record of the run that is ended."""
+    sub = scripted("helper", "yes")
+    root = boss(sub, gated(Effects()))
+    app = world.process(root)
+    waiting = await app.aio.run_embedded("boss", "go", run_id="r", deadline=timedelta(minutes=5))
+    assert (waiting.status, waiting.usage.total_tokens) == ("suspended", 15)
+    if ending == "cancel":
+        await app.aio.handle("r").cancel("enough")
+    else:
+        await world.later(301_000)
+    result = await world.process(root).aio.resume_embedded("r")
+    assert result.status == ("stopped" if ending == "cancel" else "failed")
+    assert result.usage.total_tokens == result.accounting.spent.tokens == 30
+    stages = {receipt.tool: receipt.stage for receipt in (await world.receipts("r")).values()}
+    assert stages == {"helper": "executed", "payer": "suspended"}
 
 
 @pytest.mark.spec("CHD-006")
