@@ -202,3 +202,16 @@ def test_places_that_a_server_counts_otherwise_double_nothing(first: int, has_it
     assert completion is not None
     message = read_reply(completion, author="p:m", provider="p", model="m").message
     assert (message.text, [use.provider_call_id or use.call_id for use in message.tool_uses]) == ("Hello", ["c1"])
+
+
+def test_a_message_that_is_finished_without_its_content_has_what_was_said() -> None:
+    """Nobody hears a text that is not in the reply."""
+    hollow = {"type": "response.output_item.done", "output_index": 0, "item": SAID | {"content": []}}
+    end = {"type": "response.completed", "response": {"output": [], "usage": USED}}
+    stream = ResponseStream()
+    heard = "".join(
+        stream.take(ServerEvent("message", json.dumps(record))) for record in (text("Hel"), text("lo"), hollow, end)
+    )
+    completion = stream.completion()
+    assert completion is not None
+    assert (heard, read_reply(completion, author="p:m", provider="p", model="m").message.text) == ("Hello", "Hello")

@@ -111,16 +111,20 @@ class ResponseStream:
         last = [item for given in listed(response.get("output")) if (item := mapping(given)) is not None]
         known = finished.union(*map(_ids, last))
         output: dict[int, Mapping[str, Any]] = {}
-        for place, texts in self._texts.items():
-            if ("id", self._spoken[place]) in known:
-                continue
-            content = {"type": "output_text", "text": "".join(texts), "annotations": []}
-            output[place] = {"type": "message", "role": "assistant", "status": "incomplete", "content": [content]}
+        for place in self._texts:
+            if ("id", self._spoken[place]) not in known:
+                said = self._heard_at(place)
+                output[place] = {"type": "message", "role": "assistant", "status": "incomplete", "content": said}
         for place, given in enumerate(listed(response.get("output"))):
             if (item := mapping(given)) is not None and finished.isdisjoint(_ids(item)):
                 output[place] = item
-        output |= self._items
+        for place, item in self._items.items():
+            is_hollow = item.get("type") == "message" and place in self._texts and not listed(item.get("content"))
+            output[place] = {**item, "content": self._heard_at(place)} if is_hollow else item
         return [output[place] for place in sorted(output)]
+
+    def _heard_at(self, place: int) -> list[Mapping[str, Any]]:
+        return [{"type": "output_text", "text": "".join(self._texts[place]), "annotations": []}]
 
 
 def _ids(item: Mapping[str, Any]) -> list[tuple[str, str]]:
