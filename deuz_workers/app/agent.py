@@ -9,7 +9,7 @@ from deuz_workers.app.compaction import check_compaction
 from deuz_workers.app.names import check_id, check_name
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
-from deuz_workers.core.usage import Budget
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
@@ -25,8 +25,6 @@ from deuz_workers.tools.output import Output
 F = TypeVar("F")
 
 NO_EXTRA: Mapping[str, object] = {}
-MAX_AMOUNT = 2**63 - 1
-"""Of a budget: what a column of the databases holds."""
 
 
 class Agent:
@@ -212,16 +210,6 @@ def _limits(agent: str, limits: Limits | None) -> Limits:
 
 def _budget(agent: str, budget: Budget | None) -> Budget | None:
     return None if budget is None else check_budget(f"agent {agent!r}", budget)
-
-
-def check_budget(whose: str, budget: object) -> Budget:
-    """The budget. Raises `ConfigurationError` for one that limits nothing, or by what is no amount."""
-    if not isinstance(budget, Budget):
-        raise ConfigurationError(f"{whose}: the budget is a {type(budget).__name__}; pass Budget.of(tokens=..., usd=...)")
-    amounts = [amount for amount in (budget.tokens, budget.usd_micros) if amount is not None]
-    if not amounts or any(type(amount) is not int or not 0 <= amount <= MAX_AMOUNT for amount in amounts):
-        raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more and up to {MAX_AMOUNT}")
-    return budget
 
 
 def check_policy(whose: str, policy: object) -> ExecutionPolicy | None:

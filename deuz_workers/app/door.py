@@ -129,7 +129,7 @@ class Door:
 
     async def find(self, kind: CallItemKind, given: str | Pending) -> tuple[Door, CallItem, tuple[CallItem, ...]]:
         """The open item that is meant, all that are open beside it, and the door of their run: this one or one below it."""
-        if not isinstance(given, str) and is_below(given.run_id, self.run_id):
+        if not isinstance(given, str) and is_below(given.run_id, self.run_id) and await self._delegated(given.run_id):
             door = self._of(given.run_id)
             return await door.find(kind, given)
         if not isinstance(given, str) and given.run_id and given.run_id != self.run_id:
@@ -151,6 +151,10 @@ class Door:
         if not isinstance(given, str):
             self._check_claims(item.binding, given)
         return self, item, rows
+
+    async def _delegated(self, run_id: str) -> bool:
+        """It runs for this one, at any depth. Its id alone does not say so: people choose ids too."""
+        return any(run.run_id == run_id for run in (await self.access.store.tree(self.scope, self.run_id))[1:])
 
     async def _below(self, kind: CallItemKind, item_id: str) -> Door:
         """Of the delegated run, at any depth, that waits under this id; by the id of a call alone if one of them does."""

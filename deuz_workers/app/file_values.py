@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable
 from typing import Any, NoReturn, get_args
 
-from deuz_workers.app.agent import check_budget
 from deuz_workers.app.names import check_id, check_name, is_keepable
 from deuz_workers.app.order import check_tags
 from deuz_workers.core.change import ItemKind, ItemRow, MessageRow, Phase, ReceiptRow, RunStatus, Stage
+from deuz_workers.core.usage import check_budget
 from deuz_workers.errors import RunFileError
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 

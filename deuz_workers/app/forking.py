@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from deuz_workers.app.access import Access, not_found
-from deuz_workers.app.agent import Agent, check_budget
+from deuz_workers.app.agent import Agent
 from deuz_workers.app.conversation import Content, first_messages
 from deuz_workers.app.names import check_id, check_name, check_run_id
 from deuz_workers.app.order import budget_record, message_rows
@@ -17,7 +17,7 @@ from deuz_workers.core.fork import FORKED, forked, place_of
 from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.run import read_run
-from deuz_workers.core.usage import Budget
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ForkRefusedError, RunExistsError
 from deuz_workers.ports.store import Loaded, RunStore
 from deuz_workers.ports.whole_run import JournalRow, WholeRun

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from deuz_workers.app.agent import check_budget
 from deuz_workers.core.accounting import Accounting, Amount, accounting_of
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.shared_budget import RESERVED, SharedBudget, Window
-from deuz_workers.core.usage import Budget
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.budgets import AuditRow, ModelUse, ScopeBalance, UnknownHold
 from deuz_workers.ports.store import Loaded, RunStore

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, cast, get_args
 
-from deuz_workers.app.agent import Agent, check_budget, check_policy
+from deuz_workers.app.agent import Agent, check_policy
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
 from deuz_workers.app.names import check_id, check_name, check_run_id, is_keepable
 from deuz_workers.core.change import MessageRow
@@ -18,7 +18,7 @@ from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.shared_budget import SharedBudget, shared_keys
-from deuz_workers.core.usage import Budget
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, ScopeMismatchError
 from deuz_workers.ports.runtime import Ids
 from deuz_workers.ports.store import Created, NewRun, When

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from deuz_workers.app.agent import Agent, check_budget
+from deuz_workers.app.agent import Agent
 from deuz_workers.app.names import check_name
-from deuz_workers.core.usage import Budget
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import AgentDefinition

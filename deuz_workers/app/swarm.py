@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from deuz_workers.app.agent import Agent, check_budget
+from deuz_workers.app.agent import Agent
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
 from deuz_workers.app.names import check_name
 from deuz_workers.app.order import Options, budget_record, message_rows, shared_record, when
@@ -19,7 +19,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import message_to_record
 from deuz_workers.core.names import run_scope_key, task_run_id
 from deuz_workers.core.shared_budget import SharedBudget, shared_keys
-from deuz_workers.core.usage import Budget
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError, SwarmDefinitionError
 from deuz_workers.ports.runtime import Ids
 from deuz_workers.ports.store import NewRun, NewSwarm, NewTask

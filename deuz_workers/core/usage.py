@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deuz_workers.errors import ConfigurationError
+
 MAX_TOKENS = 10**12
 """Of one call; no model comes near, and the sums of a million such calls fit the 64 bits of a column."""
 MAX_COST_MICROS = 10**12
 """Of one call: a million dollars."""
+MAX_AMOUNT = 2**63 - 1
+"""Of a budget: what a column of the databases holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +92,13 @@ class Budget:
     @property
     def is_limited(self) -> bool:
         return self.tokens is not None or self.usd_micros is not None
+
+
+def check_budget(whose: str, budget: object) -> Budget:
+    """The budget. Raises `ConfigurationError` for one that limits nothing, or by what is no amount."""
+    if not isinstance(budget, Budget):
+        raise ConfigurationError(f"{whose}: the budget is a {type(budget).__name__}; pass Budget.of(tokens=..., usd=...)")
+    amounts = [amount for amount in (budget.tokens, budget.usd_micros) if amount is not None]
+    if not amounts or any(type(amount) is not int or not 0 <= amount <= MAX_AMOUNT for amount in amounts):
+        raise ConfigurationError(f"{whose}: a budget limits tokens, usd or both, to zero or more and up to {MAX_AMOUNT}")
+    return budget

@@ -303,7 +303,7 @@ async def test_a_zombie_cannot_record_what_its_tool_did(world: World) -> None:
     agent = Agent("x", model=model, tools=[pay])
     zombie = asyncio.ensure_future(world.process(agent).aio.run_embedded("x", "go", run_id="r"))
     await running.wait()
-    taken_over = await world.process(agent).aio.resume_embedded("r")
+    taken_over = await world.elsewhere(agent).aio.resume_embedded("r")
     assert taken_over.reason == "tool-reconciliation-required"
     may_end.set()
     late = await zombie

@@ -15,6 +15,9 @@ from deuz_workers.ports.store import Loaded, RunStore
 from deuz_workers.store import SqlStore
 from deuz_workers.testing.crashing_store import CrashingStore
 
+NEVER = 1_000_000
+"""More commits than any test makes."""
+
 
 @dataclass
 class World:
@@ -39,6 +42,10 @@ class World:
         app = Deuz(agents, reducers=reducers, settings=settings, store=store or self.store, leases=memory_leases())
         self.opened.append(app)
         return app
+
+    def elsewhere(self, *agents: Agent) -> Deuz:
+        """Another process while the first goes on: over a store object of its own, by which a process knows what it drives."""
+        return self.dying(*agents, at=NEVER)
 
     def dying(self, *agents: Agent, at: int, applied: bool = False, reducers: Iterable[Reducer] = ()) -> Deuz:
         """One that ends at its commit number `at`."""

@@ -29,4 +29,4 @@ class OlderRecord:
             for table in self._tables:
                 names = {"table": sql.Identifier(table), "copy": sql.Identifier(f"older_{table}")}
                 connection.execute(sql.SQL("delete from {table} where rid = {rid}").format(**names, rid=sql.Literal(self._rid)))
-                connection.execute(sql.SQL("insert into {table} select * from {copy}").format(**names))
+                connection.execute(sql.SQL("insert into {table} overriding system value select * from {copy}").format(**names))

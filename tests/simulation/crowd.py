@@ -17,6 +17,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.door import Answer, Door
 from deuz_workers.app.pending import PendingApproval, PendingClientCall
+from deuz_workers.core.delegation import is_below
 from deuz_workers.errors import AnswerConflictError, AnswerRefusedError, RunNotFoundError
 from deuz_workers.ports.runtime import Doorbell
 from deuz_workers.ports.tool import ToolContext
@@ -225,7 +226,7 @@ class Crowd:
             ("returns what a person has to decide", lambda: handle.answer(waiting.approval_id, {"seen": -1})),
             ("denies and changes", lambda: door.verdict(waiting, approved=False, by="ann", arguments={"amount": 1})),
         ]
-        if other.run_id != handle.run_id:
+        if other.run_id != waiting.run_id and not is_below(waiting.run_id, other.run_id):  # a swarm hears for its tasks
             found.append(("approves in another run", lambda: other.approve(waiting, by="ann")))
             found.append(("approves by id in another run", lambda: other.approve(waiting.approval_id, by="ann")))
         if waiting.people:
