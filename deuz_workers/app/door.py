@@ -153,8 +153,9 @@ class Door:
         return self, item, rows
 
     async def _delegated(self, run_id: str) -> bool:
-        """It runs for this one, at any depth. Its id alone does not say so: people choose ids too."""
-        return any(run.run_id == run_id for run in (await self.access.store.tree(self.scope, self.run_id))[1:])
+        """It runs for this one, at any depth. Its id alone does not say so: people choose ids too, and so do swarms."""
+        below = (await self.access.store.tree(self.scope, self.run_id))[1:]
+        return any(run.run_id == run_id and run.parent_rid is not None for run in below)
 
     async def _below(self, kind: CallItemKind, item_id: str) -> Door:
         """Of the delegated run, at any depth, that waits under this id; by the id of a call alone if one of them does."""

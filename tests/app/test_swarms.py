@@ -26,7 +26,7 @@ from deuz_workers import (
     tool,
 )
 from deuz_workers.core.names import run_scope_key
-from deuz_workers.errors import ModelRequestError
+from deuz_workers.errors import AnswerRefusedError, ModelRequestError
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
@@ -409,3 +409,21 @@ async def test_a_refused_save_of_a_task_is_left_to_the_next_driver(memory: World
         await asyncio.sleep(0)
     await memory.later(60_000)
     assert (await running).status == "completed"
+
+
+async def test_a_task_is_answered_by_its_own_handle_alone(memory: World) -> None:
+    """The run of its swarm is another one, whose handle refuses the request, as it refuses its id."""
+
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        return "paid"
+
+    payer = Agent("payer", model=MockModel([calls(call("pay")), "done"]), tools=[pay])
+    app = memory.process(payer)
+    await app.aio.run_swarm_embedded(Swarm("s", [Task("pay", agent=payer, prompt="pay")]), run_id="s1")
+    [asked] = await app.aio.swarm_handle("s1").task("pay").pending()
+    for given in (asked, asked.approval_id):
+        with pytest.raises(AnswerRefusedError):
+            await app.aio.handle("s1").approve(given)
+    await app.aio.swarm_handle("s1").task("pay").approve(asked)
+    assert (await app.aio.resume_swarm_embedded("s1")).status == "completed"
