@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 from deuz_workers.core.history import says_nothing
-from deuz_workers.core.messages import Message
+from deuz_workers.core.messages import Message, ToolResultPart
 from deuz_workers.core.run import Run
 from deuz_workers.core.unclean_ends import QUARANTINE
 from deuz_workers.testing.conversations import conversation_problems
@@ -48,6 +49,12 @@ async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: 
             wrong.append(f"nobody died, and people were asked: {people.parks} {people.quarantines}")
         if world.operations["record_unclean_end"]:
             wrong.append("nobody died, and an unclean end was counted")
+
+
+def _unnamed(message: Message) -> list[ToolResultPart]:
+    """Its results without the ids of their calls: the scripted model numbers turns by what it is shown, and a message more may
+    leave earlier ones out of that."""
+    return [replace(part, call_id="") for part in message.parts if isinstance(part, ToolResultPart)]
 
 
 async def _judge_run(world: World, people: People, made: Scenario, run_id: str, calm: Form, wrong: list[str]) -> None:
@@ -94,7 +101,7 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
             wrong.append(f"{run_id} is {form['status']}, without faults {calm['status']}")
         results = [message for message in run.transcript if message.role == "tool"]
         wanted = [message for message in cast("list[Message]", calm["history"]) if message.role == "tool"]
-        if results != wanted:
+        if [_unnamed(message) for message in results] != [_unnamed(message) for message in wanted]:
             wrong.append(f"{run_id} was written to, and its results are {results}, without faults {wanted}")
         return
     agent = made.agents.get(head.agent)
