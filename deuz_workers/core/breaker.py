@@ -52,5 +52,5 @@ def counts(kind: TransientKind | None, *, after_content: bool) -> bool:
 def is_answer(failure: ModelError) -> bool:
     """Somebody is there and said no: the row ends as with a reply. Else calls that are refused (a rate, a request that is none)
     would be the ones that try, one every `OPEN_MS`, and the breaker of a provider that is back stayed open for everybody."""
-    status = failure.fields.get("status")
+    status = getattr(failure, "fields", {}).get("status")  # a class of somebody's own may leave out what ours are made with
     return isinstance(status, int) and 400 <= status < 500 and transient_kind(failure) in (None, "rate-limit")

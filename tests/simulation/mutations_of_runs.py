@@ -112,8 +112,8 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
     mutant(
         "answers are taken up before all are there",
         INTAKE,
-        "leg.items and all(item.answer is not None",
-        "leg.items and any(item.answer is not None",
+        "if any(item.answer is None for item in leg.items):",
+        "if all(item.answer is None for item in leg.items):",
         "tests/engine/test_partial_answers.py",
     ),
     mutant(
