@@ -6,7 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from deuz_workers.core.change import Bell
+from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.engine import FULL_BUILD_MS, Engine
+from deuz_workers.engine.sweep import feed
+from deuz_workers.ports.leases import Lease
 from deuz_workers.testing.simulation import SCOPE, Process, Simulation
 from tests.engine.test_misfits import CLERK, Announced, AppRegistry
 
@@ -69,3 +72,34 @@ async def test_a_run_whose_build_has_a_full_queue_is_not_passed_around() -> None
         assert await taken(simulation) == ["r"]
     assert full.offered == [("r", "default@other")] * 8
     assert full.left == []
+
+
+class Heard:
+    """A doorbell with room for everything."""
+
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
+        self.rung += [bell.run_id for bell in bells]
+        return ()
+
+    def leave(self, queues: Collection[str]) -> None:
+        """Nothing is left."""
+
+    async def has_room(self, queue: str) -> bool:
+        return True
+
+
+async def test_a_run_that_is_worked_on_takes_nobodys_place() -> None:
+    """One place is free, and of two that are due the first one's lease is alive: the other one is rung, and whoever feeds the
+    queue does not take it for empty; without passes of a sweep nobody would look again."""
+    simulation, heard = Simulation({"clerk": CLERK}), Heard()
+    gear = replace(Process(simulation).engine.gear, doorbell=heard)
+    for run_id in ("first", "second"):
+        await simulation.enqueue("clerk", run_id)
+        assert (await Engine(replace(gear, doorbell=Full())).step(SCOPE, run_id)).end == "turn"
+    claim = await gear.leases.acquire(run_lease_key(SCOPE, "first"), "somebody", HOUR_MS, force=True)
+    assert isinstance(claim, Lease)
+    assert [bell.run_id for bell in await feed(gear, batch=1)] == heard.rung == ["second"]
+    assert await feed(gear, batch=1) == ()
