@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from deuz_workers.core.change import Bell
 from deuz_workers.core.names import run_lease_key
@@ -40,27 +41,33 @@ async def sweep_pass(
 
 
 async def feed(gear: Gear, queues: Sequence[str] | None = None, *, batch: int, spare: int = 0) -> tuple[Bell, ...]:
-    """Ring up to `batch` runs whose time has come; returns what was rung for, whether there was still room or not.
+    """Ring up to `batch` runs whose time has come; returns what was rung for, whether there was still room or not."""
+    return (await take(gear, queues, batch=batch, spare=spare)).bells
 
-    Less than `batch` only where no more waits, or after `BATCH` looks: a run that is being worked on takes nobody's place.
-    """
+
+class Taken(NamedTuple):
+    """What a look at rows came to."""
+
+    bells: tuple[Bell, ...]
+    """What was rung for."""
+    held: int
+    """Runs that had their turn and are worked on: they are looked at later, and more may wait behind them."""
+
+
+async def take(gear: Gear, queues: Sequence[str] | None = None, *, batch: int, spare: int = 0) -> Taken:
+    """As `feed`."""
     ttl_ms = gear.settings.lease_ttl_ms
     bells: list[Bell] = []
-    taken, room = 0, batch
-    while room or spare:
-        held = 0
-        rows = await gear.store.sweep(limit=room, spare=spare, ttl_ms=ttl_ms, queues=queues, from_shard=_any_shard(gear))
-        for bell in rows:
-            ms_left = await _held_ms(gear, bell)
-            if ms_left > 0:
-                held += 1
-                await gear.store.postpone(bell.scope, bell.run_id, ms_left)
-            else:
-                bells.append(bell)
-        taken += len(rows)
-        room, spare = (held, 0) if taken < BATCH else (0, 0)
+    held = 0
+    for bell in await gear.store.sweep(limit=batch, spare=spare, ttl_ms=ttl_ms, queues=queues, from_shard=_any_shard(gear)):
+        ms_left = await _held_ms(gear, bell)
+        if ms_left > 0:
+            held += 1
+            await gear.store.postpone(bell.scope, bell.run_id, ms_left)
+        else:
+            bells.append(bell)
     await _ring(gear, bells)
-    return tuple(bells)
+    return Taken(tuple(bells), held)
 
 
 async def _ring(gear: Gear, bells: Sequence[Bell]) -> None:

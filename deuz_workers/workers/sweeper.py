@@ -20,7 +20,7 @@ from deuz_workers.core.change import Bell
 from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.core.window import Look, Window
 from deuz_workers.engine.gear import Gear
-from deuz_workers.engine.sweep import feed, sweep_pass
+from deuz_workers.engine.sweep import feed, sweep_pass, take
 from deuz_workers.errors import DeuzError
 from deuz_workers.ports.leases import Lease
 
@@ -176,7 +176,9 @@ class Sweeper:
             return "away"
         if not look.may_feed or look.room == 0:
             return "full"
-        return "fed" if await self._ring(queue, look, feed) >= look.room else "empty"
+        taken = await take(self._gear, [queue], batch=look.room, spare=look.spare)
+        rung = await self._rung(queue, look, taken.bells)
+        return "fed" if taken.held or rung >= look.room else "empty"
 
     async def _pass(self, queue: str, ring: Ringing) -> int:
         """One look; how many were rung for, 0 while the window is full."""
@@ -195,6 +197,9 @@ class Sweeper:
     async def _ring(self, queue: str, look: Look, ring: Ringing) -> int:
         """How many were rung for; what cannot be rung is not looked at for it."""
         rung = await ring(self._gear, [queue], batch=look.room, spare=look.spare) if look.room or look.spare else ()
+        return await self._rung(queue, look, rung)
+
+    async def _rung(self, queue: str, look: Look, rung: Sequence[Bell]) -> int:
         if self._on_suspicious is not None and queue == quarantine_queue(queue) and (rung or look.waiting):
             await self._on_suspicious()
         return sum(bell.queue == queue for bell in rung)

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from deuz_workers.core.change import Bell
 from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.window import Look
 from deuz_workers.engine.engine import FULL_BUILD_MS, Engine
-from deuz_workers.engine.sweep import feed
 from deuz_workers.ports.leases import Lease
 from deuz_workers.testing.simulation import SCOPE, Process, Simulation
+from deuz_workers.workers.sweeper import Sweeper
 from tests.engine.test_misfits import CLERK, Announced, AppRegistry
 
 HOUR_MS = 3_600_000
@@ -91,9 +92,9 @@ class Heard:
         return True
 
 
-async def test_a_run_that_is_worked_on_takes_nobodys_place() -> None:
-    """One place is free, and of two that are due the first one's lease is alive: the other one is rung, and whoever feeds the
-    queue does not take it for empty; without passes of a sweep nobody would look again."""
+async def test_a_run_that_is_worked_on_does_not_end_the_feeding() -> None:
+    """One place is free, and of two that are due the first one's lease is alive: whoever feeds the queue looks again, or what
+    waits behind it would be left where nobody sweeps."""
     simulation, heard = Simulation({"clerk": CLERK}), Heard()
     gear = replace(Process(simulation).engine.gear, doorbell=heard)
     for run_id in ("first", "second"):
@@ -101,5 +102,12 @@ async def test_a_run_that_is_worked_on_takes_nobodys_place() -> None:
         assert (await Engine(replace(gear, doorbell=Full())).step(SCOPE, run_id)).end == "turn"
     claim = await gear.leases.acquire(run_lease_key(SCOPE, "first"), "somebody", HOUR_MS, force=True)
     assert isinstance(claim, Lease)
-    assert [bell.run_id for bell in await feed(gear, batch=1)] == heard.rung == ["second"]
-    assert await feed(gear, batch=1) == ()
+
+    async def look(queue: str, *, size: int | None = None, apart_ms: int = 0) -> Look:
+        return one_place
+
+    one_place = Look(0, 1)
+    sweeper = Sweeper(gear, ["default"], look, interval_ms=1_000, window=1)
+    assert [await sweeper.feed("default"), heard.rung] == ["fed", []]
+    assert [await sweeper.feed("default"), heard.rung] == ["fed", ["second"]]
+    assert await sweeper.feed("default") == "empty"
