@@ -99,8 +99,8 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
         stops_early = bool(made.agents[head.agent].stop_when)  # the message is one turn more
         if form["status"] != calm["status"] and not stops_early:
             wrong.append(f"{run_id} is {form['status']}, without faults {calm['status']}")
-        if made.name != "mail":
-            return  # where a message comes early, a random agent's script, which goes by what it is shown, may leave turns out
+        if run.envelope.epoch and made.agents[head.agent].compaction is not None:
+            return  # a rewritten history is what was shown then, and the message may have moved what was left out of that
         results = [message for message in run.transcript if message.role == "tool"]
         wanted = [message for message in cast("list[Message]", calm["history"]) if message.role == "tool"]
         if [_unnamed(message) for message in results] != [_unnamed(message) for message in wanted]:
