@@ -40,8 +40,11 @@ from deuz_workers.core.pairing import NOTHING_SAID
 from deuz_workers.errors import ModelRequestError
 from deuz_workers.ports.model import ModelRequest, ToolSpec
 from deuz_workers.providers.anthropic.schema import strict_schema
+from deuz_workers.providers.message_parts import misplaced, only_text
 from deuz_workers.providers.pairing import check_pairs
 
+REQUEST = "the Messages API"
+"""As messages for people call it."""
 OWN_FIELDS = frozenset(
     {"model", "messages", "system", "stream", "tools", "tool_choice", "max_tokens", "thinking", "cache_control"}
 )
@@ -125,11 +128,9 @@ def build_body(request: ModelRequest, dialect: Dialect) -> dict[str, Any]:
 def _instructions(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
         if message.role == "system":
-            for part in message.parts:
-                if not isinstance(part, TextPart):
-                    raise _misplaced(part, message.role)
-            if message.text.strip():
-                yield message.text
+            text = only_text(message, REQUEST)
+            if text.strip():
+                yield text
 
 
 def _messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
@@ -182,7 +183,7 @@ def _user_blocks(part: Part) -> Iterator[dict[str, Any]]:
         case FilePart():
             yield _document(part)
         case _:
-            raise _misplaced(part, "user")
+            raise misplaced(part, "user", REQUEST)
 
 
 def _document(part: FilePart) -> dict[str, Any]:
@@ -227,7 +228,7 @@ def _assistant_blocks(message: Message, wire_ids: Mapping[str, str], dialect: Di
                 given = {UNREADABLE: part.raw_arguments or ""} if part.arguments is None else dict(part.arguments)
                 blocks.append({"type": "tool_use", "id": wire_ids[part.call_id], "name": part.name, "input": given})
             case _:
-                raise _misplaced(part, message.role)
+                raise misplaced(part, message.role, REQUEST)
     return blocks or [{"type": "text", "text": NOTHING_SAID}]
 
 
@@ -246,7 +247,7 @@ def _thought(part: ReasoningPart, dialect: Dialect) -> dict[str, Any] | None:
 
 def _result(part: Part, wire_ids: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
-        raise _misplaced(part, "tool")
+        raise misplaced(part, "tool", REQUEST)
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_ids[part.call_id], "content": part.text}
     return made | {"is_error": True} if part.is_error else made
 
@@ -273,7 +274,3 @@ def _goes_on_thinking(messages: Sequence[Message], dialect: Dialect) -> bool:
     turn = next(message for message in reversed(messages) if message.role == "assistant")
     first = next((part for part in turn.parts if not isinstance(part, TextPart) or part.text.strip()), None)
     return isinstance(first, ReasoningPart) and _thought(first, dialect) is not None
-
-
-def _misplaced(part: Part, role: str) -> ModelRequestError:
-    return ModelRequestError(f"a {type(part).__name__} has no place in a {role} message of the Messages API")

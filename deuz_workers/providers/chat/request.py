@@ -34,9 +34,11 @@ from deuz_workers.errors import ModelRequestError
 from deuz_workers.ports.model import ModelRequest, ToolSpec
 from deuz_workers.providers.call_ids import wire_ids
 from deuz_workers.providers.inline_data import data_url, file_name
-from deuz_workers.providers.json_body import arguments_text
+from deuz_workers.providers.message_parts import image_url, misplaced, only_text, written_arguments
 from deuz_workers.providers.pairing import check_pairs
 
+REQUEST = "a chat completion"
+"""As messages for people call it."""
 MaxTokensField = Literal["max_completion_tokens", "max_tokens"]
 
 OWN_FIELDS = frozenset({"model", "messages", "stream", "stream_options", "tools", "tool_choice", "n"})
@@ -97,7 +99,7 @@ def _messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, A
     for message in messages:
         match message.role:
             case "system":
-                made.append({"role": "system", "content": _only_text(message)})
+                made.append({"role": "system", "content": only_text(message, REQUEST)})
             case "user":
                 made.append({"role": "user", "content": _user_content(message)})
             case "assistant":
@@ -106,13 +108,6 @@ def _messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, A
             case "tool":
                 made.extend(_result(part, ids) for part in message.parts)
     return made
-
-
-def _only_text(message: Message) -> str:
-    for part in message.parts:
-        if not isinstance(part, TextPart):
-            raise _misplaced(part, message.role)
-    return message.text
 
 
 def _user_content(message: Message) -> str | list[dict[str, Any]]:
@@ -124,20 +119,12 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
             case TextPart(text):
                 content.append({"type": "text", "text": text})
             case ImagePart():
-                content.append({"type": "image_url", "image_url": {"url": _image_url(part)}})
+                content.append({"type": "image_url", "image_url": {"url": image_url(part)}})
             case FilePart():
                 content.append({"type": "file", "file": _file(part)})
             case _:
-                raise _misplaced(part, message.role)
+                raise misplaced(part, message.role, REQUEST)
     return content
-
-
-def _image_url(part: ImagePart) -> str:
-    if part.data is not None:
-        return data_url(part.media_type, part.data)
-    if part.url is None:
-        raise ModelRequestError("an image has neither data nor url; give one of them")
-    return part.url
 
 
 def _file(part: FilePart) -> dict[str, Any]:
@@ -162,7 +149,7 @@ def _assistant(message: Message, ids: Mapping[str, str], dialect: Dialect) -> di
             case ToolUsePart():
                 calls.append(_call(part, ids[part.call_id], dialect))
             case _:
-                raise _misplaced(part, message.role)
+                raise misplaced(part, message.role, REQUEST)
     if calls:
         made["tool_calls"] = calls
         # The API documents null beside calls; an empty string there is refused by some servers.
@@ -172,9 +159,7 @@ def _assistant(message: Message, ids: Mapping[str, str], dialect: Dialect) -> di
 
 def _call(part: ToolUsePart, wire_id: str, dialect: Dialect) -> dict[str, Any]:
     own = part.provider if part.provider.get("author") == dialect.author else {}
-    written = own.get("arguments")
-    if not isinstance(written, str):
-        written = part.raw_arguments or "" if part.arguments is None else arguments_text(part.arguments)
+    written = written_arguments(part, own)
     made: dict[str, Any] = {"id": wire_id, "type": "function", "function": {"name": part.name, "arguments": written}}
     if "extra_content" in own:
         made["extra_content"] = own["extra_content"]
@@ -183,7 +168,7 @@ def _call(part: ToolUsePart, wire_id: str, dialect: Dialect) -> dict[str, Any]:
 
 def _result(part: Part, ids: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
-        raise _misplaced(part, "tool")
+        raise misplaced(part, "tool", REQUEST)
     return {"role": "tool", "tool_call_id": ids[part.call_id], "content": part.text}
 
 
@@ -192,7 +177,3 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
         "type": "function",
         "function": {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)},
     }
-
-
-def _misplaced(part: Part, role: str) -> ModelRequestError:
-    return ModelRequestError(f"a {type(part).__name__} has no place in a {role} message of a chat completion")

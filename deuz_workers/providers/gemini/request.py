@@ -34,8 +34,11 @@ from deuz_workers.core.messages import (
 from deuz_workers.core.pairing import NOTHING_SAID
 from deuz_workers.errors import ModelRequestError
 from deuz_workers.ports.model import ModelRequest, ToolSpec
+from deuz_workers.providers.message_parts import misplaced, only_text
 from deuz_workers.providers.pairing import check_pairs
 
+REQUEST = "generateContent"
+"""As messages for people call it."""
 OWN_FIELDS = frozenset({"contents", "systemInstruction", "tools", "toolConfig"})
 OWN_SETTINGS = frozenset({"candidateCount", "responseMimeType", "responseSchema", "responseJsonSchema", "responseFormat"})
 """Of `generationConfig`."""
@@ -101,12 +104,8 @@ def _settings(request: ModelRequest, dialect: Dialect) -> dict[str, Any]:
 
 def _instructions(messages: Sequence[Message]) -> Iterator[str]:
     for message in messages:
-        if message.role == "system":
-            for part in message.parts:
-                if not isinstance(part, TextPart):
-                    raise _misplaced(part, message.role)
-            if message.text:
-                yield message.text
+        if message.role == "system" and (text := only_text(message, REQUEST)):
+            yield text
 
 
 def _contents(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
@@ -169,7 +168,7 @@ def _user_parts(part: Part) -> Iterator[dict[str, Any]]:
         case ImagePart() | FilePart():
             yield _media(part)
         case _:
-            raise _misplaced(part, "user")
+            raise misplaced(part, "user", REQUEST)
 
 
 def _media(part: ImagePart | FilePart) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def _model_parts(message: Message, calls: Mapping[str, _Call], dialect: Dialect)
             case ToolUsePart():
                 parts.append(_call(part, calls[part.call_id]))
             case _:
-                raise _misplaced(part, message.role)
+                raise misplaced(part, message.role, REQUEST)
     return parts or [{"text": NOTHING_SAID}]
 
 
@@ -225,7 +224,7 @@ def _signed(provider: Mapping[str, object], dialect: Dialect) -> dict[str, str]:
 def _results(message: Message) -> Iterator[ToolResultPart]:
     for part in message.parts:
         if not isinstance(part, ToolResultPart):
-            raise _misplaced(part, "tool")
+            raise misplaced(part, "tool", REQUEST)
         yield part
 
 
@@ -236,7 +235,3 @@ def _response(call: _Call, result: ToolResultPart) -> dict[str, Any]:
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.description, "parametersJsonSchema": dict(spec.parameters)}
-
-
-def _misplaced(part: Part, role: str) -> ModelRequestError:
-    return ModelRequestError(f"a {type(part).__name__} has no place in a {role} message of generateContent")

@@ -36,9 +36,12 @@ from deuz_workers.errors import ModelRequestError
 from deuz_workers.ports.model import ModelRequest, ToolSpec
 from deuz_workers.providers.call_ids import ConversationIds
 from deuz_workers.providers.inline_data import data_url, file_name
-from deuz_workers.providers.json_body import arguments_text, mapping
+from deuz_workers.providers.json_body import mapping
+from deuz_workers.providers.message_parts import image_url, misplaced, only_text, written_arguments
 from deuz_workers.providers.pairing import check_pairs
 
+REQUEST = "a response"
+"""As messages for people call it."""
 OWN_FIELDS = frozenset(
     {"model", "input", "stream", "tools", "tool_choice", "background", "conversation", "previous_response_id"}
 )
@@ -96,7 +99,7 @@ def _items(messages: Sequence[Message], author: str) -> list[dict[str, Any]]:
     for message in messages:
         match message.role:
             case "system":
-                items.append({"role": "system", "content": _only_text(message)})
+                items.append({"role": "system", "content": only_text(message, REQUEST)})
             case "user":
                 items.append({"role": "user", "content": _user_content(message)})
             case "assistant":
@@ -105,13 +108,6 @@ def _items(messages: Sequence[Message], author: str) -> list[dict[str, Any]]:
             case "tool":
                 items.extend(_result(part, ids) for part in message.parts)
     return items
-
-
-def _only_text(message: Message) -> str:
-    for part in message.parts:
-        if not isinstance(part, TextPart):
-            raise _misplaced(part, message.role)
-    return message.text
 
 
 def _user_content(message: Message) -> str | list[dict[str, Any]]:
@@ -123,20 +119,12 @@ def _user_content(message: Message) -> str | list[dict[str, Any]]:
             case TextPart(text):
                 content.append({"type": "input_text", "text": text})
             case ImagePart():
-                content.append({"type": "input_image", "detail": "auto", "image_url": _image_url(part)})
+                content.append({"type": "input_image", "detail": "auto", "image_url": image_url(part)})
             case FilePart():
                 content.append({"type": "input_file", **_file(part)})
             case _:
-                raise _misplaced(part, message.role)
+                raise misplaced(part, message.role, REQUEST)
     return content
-
-
-def _image_url(part: ImagePart) -> str:
-    if part.data is not None:
-        return data_url(part.media_type, part.data)
-    if part.url is None:
-        raise ModelRequestError("an image has neither data nor url; give one of them")
-    return part.url
 
 
 def _file(part: FilePart) -> dict[str, Any]:
@@ -166,7 +154,7 @@ def _assistant(message: Message, ids: ConversationIds, author: str) -> list[dict
             case ToolUsePart():
                 items.append(_call(part, ids[part.call_id], author))
             case _:
-                raise _misplaced(part, message.role)
+                raise misplaced(part, message.role, REQUEST)
         kept = len(items)
     # A turn that said nothing took place all the same.
     return items[:kept] or [{"role": "assistant", "content": ""}]
@@ -187,23 +175,17 @@ def _output_text(text: str) -> dict[str, Any]:
 
 def _call(part: ToolUsePart, wire_id: str, author: str) -> dict[str, Any]:
     own = part.provider if part.provider.get("author") == author else {}
-    written = own.get("arguments")
-    if not isinstance(written, str):
-        written = part.raw_arguments or "" if part.arguments is None else arguments_text(part.arguments)
+    written = written_arguments(part, own)
     item = mapping(own.get("item")) or {}
     return {**item, "type": "function_call", "call_id": wire_id, "name": part.name, "arguments": written}
 
 
 def _result(part: Part, ids: ConversationIds) -> dict[str, Any]:
     if not isinstance(part, ToolResultPart):
-        raise _misplaced(part, "tool")
+        raise misplaced(part, "tool", REQUEST)
     return {"type": "function_call_output", "call_id": ids[part.call_id], "output": part.text}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
     described = {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)}
     return {"type": "function", **described, "strict": False}
-
-
-def _misplaced(part: Part, role: str) -> ModelRequestError:
-    return ModelRequestError(f"a {type(part).__name__} has no place in a {role} message of a response")
