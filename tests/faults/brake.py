@@ -8,14 +8,12 @@ second after the brake.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from typing import Any
 
 import psycopg
 
-from deuz_workers.app.settings import Settings
 from tests.faults.fairness import fresh_pool
 from tests.workers.pool import Pool, wait_until
 
@@ -64,8 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.brake", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
-    with fresh_pool(lambda dsn, redis_url: Settings(database_url=dsn, redis_url=redis_url)) as (pool, _):
+    with fresh_pool() as (pool, _):
         figures = measure(pool, given.repeats)
     for stopped_ms, went_on_ms in figures:
         print(f"the last effect began {stopped_ms:.0f} ms after the brake, the first one {went_on_ms:.0f} ms after its end")

@@ -15,26 +15,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import psycopg
 
 from deuz_workers.app.handle import Handle
-from deuz_workers.app.settings import Settings
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.budgets import ScopeBalance, UnknownHold
-from deuz_workers.store import migrate, open_store
-from tests import servers
+from deuz_workers.store import open_store
 from tests.faults.budget_agents import CALL_TOKENS, application
+from tests.faults.rounds import play
 from tests.workers.pool import Pool
 
 WORKERS = (("threads", 16), ("threads", 16), ("threads", 16), ("prefork", 8), ("prefork", 8))
@@ -210,27 +206,11 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0, help="0: a new one")
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
-    broken = 0
-    with (
-        servers.vanishing_folder() as folder,
-        servers.shared_databases(folder) as databases,
-        servers.shared_redis() as redis_url,
-    ):
-        for number in range(given.repeats):
-            kills = number % 2 == 0
-            seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
-            servers.flush(redis_url)
-            with databases.fresh(databases.migrated_template(migrate)) as dsn, tempfile.TemporaryDirectory() as here:
-                settings = Settings(database_url=dsn, redis_url=redis_url, lease_ttl_ms=TTL_MS, sweep_interval_ms=500)
-                pool = Pool(Path(here), settings)
-                try:
-                    figures = press(pool, kills=kills, seed=seed)
-                finally:
-                    pool.close()
-            print(f"round {number + 1} (seed {seed}): {figures}", *figures.broken, sep="\n  ", flush=True)
-            broken += len(figures.broken)
-    return 1 if broken else 0
+
+    def round_of(pool: Pool, number: int, seed: int) -> Figures:
+        return press(pool, kills=number % 2 == 0, seed=seed)
+
+    return play(given.repeats, given.seed, round_of, lease_ttl_ms=TTL_MS, sweep_interval_ms=500)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,9 @@ import argparse
 import os
 import random
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psycopg
 
@@ -26,9 +24,8 @@ from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.settings import Settings
 from deuz_workers.core.change import FINAL
 from deuz_workers.ports.store import RunQuery
-from deuz_workers.store import migrate
-from tests import servers
 from tests.faults.child_agents import application
+from tests.faults.rounds import play
 from tests.workers.pool import Pool, wait_until
 
 TTL_MS = 2_000
@@ -154,28 +151,13 @@ def main() -> int:
     parser.add_argument("--cancels", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="0: a new one")
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
-    broken = 0
-    with (
-        servers.vanishing_folder() as folder,
-        servers.shared_databases(folder) as databases,
-        servers.shared_redis() as redis_url,
-    ):
-        for number in range(given.repeats):
-            seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
-            servers.flush(redis_url)
-            with databases.fresh(databases.migrated_template(migrate)) as dsn, tempfile.TemporaryDirectory() as here:
-                settings = Settings(database_url=dsn, redis_url=redis_url, lease_ttl_ms=TTL_MS, sweep_interval_ms=500)
-                pool = Pool(Path(here), settings)
-                os.environ["TEST_TRACES"] = str(pool.traces)
-                kills = given.kills if number else 0
-                try:
-                    figures = torment(pool, children=given.children, kills=kills, cancels=given.cancels, seed=seed)
-                finally:
-                    pool.close()
-            print(f"round {number + 1} (seed {seed}): {figures}", *figures.broken, sep="\n  ", flush=True)
-            broken += len(figures.broken)
-    return 1 if broken else 0
+
+    def round_of(pool: Pool, number: int, seed: int) -> Figures:
+        os.environ["TEST_TRACES"] = str(pool.traces)
+        kills = given.kills if number else 0
+        return torment(pool, children=given.children, kills=kills, cancels=given.cancels, seed=seed)
+
+    return play(given.repeats, given.seed, round_of, lease_ttl_ms=TTL_MS, sweep_interval_ms=500)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,9 +20,7 @@ import redis
 
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
-from deuz_workers.app.settings import Settings
-from deuz_workers.store import migrate
-from tests import servers
+from tests.faults.rounds import pools
 from tests.faults.slow_agents import AGENT, application, prompt_for
 from tests.workers.pool import Pool, wait_until
 
@@ -125,22 +120,15 @@ async def _enqueue(app: Deuz, runs: int, step_ms: int) -> None:
 
 
 @contextmanager
-def fresh_pool(settings: Callable[[str, str], Settings]) -> Generator[tuple[Pool, Deuz]]:
-    """A pool over servers of its own."""
-    with (
-        servers.vanishing_folder() as folder,
-        servers.shared_databases(folder) as databases,
-        servers.shared_redis() as redis_url,
-    ):
-        servers.flush(redis_url)
-        with databases.fresh(databases.migrated_template(migrate)) as dsn, tempfile.TemporaryDirectory() as here:
-            pool = Pool(Path(here), settings(dsn, redis_url))
+def fresh_pool() -> Generator[tuple[Pool, Deuz]]:
+    """A pool over servers of its own, and an application of its slow agents."""
+    with pools(1) as made:
+        for pool in made:
             app = application(pool.settings)
             try:
                 yield pool, app
             finally:
                 app.close()
-                pool.close()
 
 
 def main() -> int:
@@ -150,8 +138,7 @@ def main() -> int:
     parser.add_argument("--newcomers", type=int, default=10, help="of the small ones, in each of the three situations")
     parser.add_argument("--step-ms", type=int, default=300, help="that a step takes, nearly all of it waiting for the model")
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
-    with fresh_pool(lambda dsn, redis_url: Settings(database_url=dsn, redis_url=redis_url)) as (pool, app):
+    with fresh_pool() as (pool, app):
         figures = measure(pool, app, runs=given.runs, newcomers=given.newcomers, step_ms=given.step_ms)
     print(f"{given.runs} runs wait on {WORKERS} workers of {SLOTS}: {figures}", flush=True)
     return 0 if figures.is_kept else 1

@@ -7,22 +7,17 @@ ends with 0 if that was within the lease TTL and two seconds each time, and no t
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import redis
 
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.results import AgentResult
-from deuz_workers.app.settings import Settings
 from deuz_workers.ports.store import UncleanEnd
-from deuz_workers.store import migrate
-from tests import servers
+from tests.faults.rounds import pools
 from tests.workers.pool import Pool
 
 TTL_MS = 2_000
@@ -80,22 +75,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.flush", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
     broken = 0
-    with (
-        servers.vanishing_folder() as folder,
-        servers.shared_databases(folder) as databases,
-        servers.shared_redis() as redis_url,
-    ):
-        for number in range(given.repeats):
-            servers.flush(redis_url)
-            with databases.fresh(databases.migrated_template(migrate)) as dsn, tempfile.TemporaryDirectory() as here:
-                settings = Settings(database_url=dsn, redis_url=redis_url, lease_ttl_ms=TTL_MS)
-                pool = Pool(Path(here), settings)
-                try:
-                    after = flush_between(pool)
-                finally:
-                    pool.close()
+    with pools(given.repeats, lease_ttl_ms=TTL_MS) as made:
+        for number, pool in enumerate(made):
+            after = flush_between(pool)
             known = after.living.status == "completed" and len(after.living_starts) == 1 and not after.living_ends
             went_on = after.dead.status == "completed" and len(after.dead_starts) == 2
             print(

@@ -10,21 +10,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from deuz_workers.app.handle import Handle
-from deuz_workers.app.settings import Settings
-from deuz_workers.store import migrate
-from tests import servers
 from tests.faults.effect_agents import application
 from tests.faults.effects import Effects, sends_of
+from tests.faults.rounds import play
 from tests.workers.pool import Pool
 
 POOLS = ("threads", "threads", "prefork")
@@ -120,26 +115,11 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0, help="0: a new one")
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
-    broken = 0
-    with (
-        servers.vanishing_folder() as folder,
-        servers.shared_databases(folder) as databases,
-        servers.shared_redis() as redis_url,
-    ):
-        for number in range(given.repeats):
-            seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
-            servers.flush(redis_url)
-            with databases.fresh(databases.migrated_template(migrate)) as dsn, tempfile.TemporaryDirectory() as here:
-                settings = Settings(database_url=dsn, redis_url=redis_url, lease_ttl_ms=TTL_MS, sweep_interval_ms=500)
-                pool = Pool(Path(here), settings)
-                try:
-                    figures = torment(pool, runs=given.runs, turns=given.turns, seed=seed)
-                finally:
-                    pool.close()
-            print(f"round {number + 1} (seed {seed}): {figures}", *figures.broken, sep="\n  ", flush=True)
-            broken += len(figures.broken)
-    return 1 if broken else 0
+
+    def round_of(pool: Pool, number: int, seed: int) -> Figures:
+        return torment(pool, runs=given.runs, turns=given.turns, seed=seed)
+
+    return play(given.repeats, given.seed, round_of, lease_ttl_ms=TTL_MS, sweep_interval_ms=500)
 
 
 if __name__ == "__main__":

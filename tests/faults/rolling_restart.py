@@ -8,7 +8,6 @@ these are listed as unknown, and every run completes all the same. Prints both, 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from deuz_workers.app import ledger
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
-from deuz_workers.app.settings import Settings
 from tests.faults.fairness import fresh_pool
 from tests.faults.slow_agents import AGENT, prompt_for
 from tests.workers.pool import Pool
@@ -87,10 +85,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--call-ms", type=int, default=10_000)
     given = parser.parse_args()
-    os.environ["DEUZ_CONFIG"] = os.devnull
     broken = 0
     for grace_ms in (120_000, 1_000):
-        with fresh_pool(lambda dsn, redis_url: Settings(database_url=dsn, redis_url=redis_url)) as (pool, app):
+        with fresh_pool() as (pool, app):
             after = restart(pool, app, runs=given.runs, call_ms=given.call_ms, grace_ms=grace_ms)
         print(f"grace {grace_ms / 1000:.0f} s: {after}", flush=True)
         kept = after.completed == given.runs and after.unknown == after.cut_off
