@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 from deuz_workers.engine.in_process import LocalDoorbell
+from deuz_workers.errors import AgentRunLeaseError
 from deuz_workers.ports.store import RunStore
 
 _Place = tuple[int, int, str, str]
 """Process, identity of the store object, scope, run id."""
 
+_DRIVEN: set[_Place] = set()
 _ANSWERED: dict[_Place, LocalDoorbell] = {}
+
+
+@asynccontextmanager
+async def alone(store: RunStore, scope: str, run_id: str) -> AsyncGenerator[None]:
+    """Nobody else of this process drives the run over this store object, else raises `AgentRunLeaseError` at once.
+
+    A courtesy for callers, and no protection of what is stored: that is the lease's business, and the revision's (CKP-008).
+    """
+    place = _place(store, scope, run_id)
+    if place in _DRIVEN:
+        text = f"run {run_id!r} is being driven in this process already; await that call, or wait for the run's handle"
+        raise AgentRunLeaseError(text, code="lease_held", run_id=run_id)
+    _DRIVEN.add(place)
+    try:
+        yield
+    finally:
+        _DRIVEN.discard(place)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from deuz_workers.app.answers import Answers
 from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.below import read_below
-from deuz_workers.app.driven import answered, doorbell_of
+from deuz_workers.app.driven import alone, answered, doorbell_of
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
@@ -52,7 +52,7 @@ from deuz_workers.errors import (
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import NO_TOOLS
 from deuz_workers.ports.live import LiveSink
-from deuz_workers.ports.store import Loaded, NewRun, RunStore
+from deuz_workers.ports.store import Loaded, NewRun
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -97,27 +97,6 @@ async def driver(
         await runtime.close()
 
 
-_DRIVEN: set[tuple[int, str, str]] = set()
-"""Runs that somebody in this process drives by name: the identity of the store object, scope and run id."""
-
-
-@asynccontextmanager
-async def _alone(store: RunStore, scope: str, run_id: str) -> AsyncGenerator[None]:
-    """Nobody else of this process drives the run over this store object, else raises `AgentRunLeaseError` at once.
-
-    A courtesy for callers, and no protection of what is stored: that is the lease's business, and the revision's (CKP-008).
-    """
-    name = (id(store), scope, run_id)
-    if name in _DRIVEN:
-        text = f"run {run_id!r} is being driven in this process already; await that call, or wait for the run's handle"
-        raise AgentRunLeaseError(text, code="lease_held", run_id=run_id)
-    _DRIVEN.add(name)
-    try:
-        yield
-    finally:
-        _DRIVEN.discard(name)
-
-
 async def run_embedded(
     app: Deuz, asked: NewRun, options: Options, context: RunContext | None = None, named: Named | None = None
 ) -> AgentResult[Any]:
@@ -137,7 +116,7 @@ async def run_embedded(
                 run_id = created.run_id
                 if named is not None:
                     await named(run_id)
-                async with _alone(app.store, scope, run_id):
+                async with alone(app.store, scope, run_id):
                     if context is not None:
                         contexts[scope, run_id] = context
                     return await _driven(app, driving, scope, run_id, asked.agent)
@@ -168,7 +147,7 @@ async def resume_embedded(
     agent = ""
     contexts = {} if context is None else {(scope, run_id): context}
     try:
-        async with _alone(app.store, scope, run_id), driver(app, contexts=contexts) as driving:
+        async with alone(app.store, scope, run_id), driver(app, contexts=contexts) as driving:
             loaded = await app.store.load(scope, run_id)
             if loaded is None:
                 raise ScopeMismatchError(

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
-from deuz_workers.ports.tool import Delegation, ToolContext
+from deuz_workers.ports.tool import Delegation
 from deuz_workers.tools.arguments import Arguments
-from deuz_workers.tools.declared import DeclaredTool
+from deuz_workers.tools.elsewhere import ElsewhereTool
 from deuz_workers.tools.options import MAX_RESULT_BYTES, NeedsApproval, Options
 from deuz_workers.tools.projection import Convert, Projection
 
@@ -23,7 +23,7 @@ PROMPT: Mapping[str, object] = {
 }
 
 
-class AgentTool(DeclaredTool):
+class AgentTool(ElsewhereTool):
     """Implements `Tool`. `target`: the agent itself where it is known, so that its application finds it."""
 
     def __init__(
@@ -31,6 +31,7 @@ class AgentTool(DeclaredTool):
     ) -> None:
         super().__init__(options, arguments, projection)
         self._delegation = delegation
+        self.done_by = f"done by a run of agent {delegation.agent!r}"
         self.target = target
 
     def __repr__(self) -> str:
@@ -41,28 +42,8 @@ class AgentTool(DeclaredTool):
         return self._delegation
 
     @property
-    def replay(self) -> Literal["idempotent"] | None:
-        return None
-
-    @property
-    def timeout_ms(self) -> int | None:
-        return None
-
-    @property
     def is_client(self) -> bool:
         return False
-
-    @property
-    def is_scoped(self) -> bool:
-        return False
-
-    def read_context(self, value: Any) -> Any:
-        """It is not run here, so nothing is read."""
-        return value
-
-    async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """Raises: another run does it."""
-        raise ConfigurationError(f"tool '{self.name}' is done by a run of agent {self._delegation.agent!r}")
 
 
 def delegating_tool(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from deuz_workers.errors import ConfigurationError
-from deuz_workers.ports.tool import ToolContext
 from deuz_workers.tools.arguments import Arguments
-from deuz_workers.tools.declared import DeclaredTool
+from deuz_workers.tools.elsewhere import ElsewhereTool
 from deuz_workers.tools.options import MAX_RESULT_BYTES, NeedsApproval, Options
 from deuz_workers.tools.projection import Convert, Projection
 
@@ -36,32 +34,14 @@ def client_tool(
     )
 
 
-class ClientTool(DeclaredTool):
+class ClientTool(ElsewhereTool):
     """Implements `Tool`."""
+
+    done_by = "executed by a client; hand its result in as an answer"
 
     def __repr__(self) -> str:
         return f"<client tool {self.name}>"
 
     @property
-    def replay(self) -> Literal["idempotent"] | None:
-        return None
-
-    @property
-    def timeout_ms(self) -> int | None:
-        return None
-
-    @property
     def is_client(self) -> bool:
         return True
-
-    @property
-    def is_scoped(self) -> bool:
-        return False
-
-    def read_context(self, value: Any) -> Any:
-        """It is not run here, so nothing is read."""
-        return value
-
-    async def run(self, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """Raises: it runs elsewhere."""
-        raise ConfigurationError(f"tool '{self.name}' is executed by a client; hand its result in as an answer")
