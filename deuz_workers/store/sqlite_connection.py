@@ -62,6 +62,10 @@ class SqliteConnection:
         except sqlite3.Error as error:
             raise self._translated(error) from None
 
+    def copy(self, source: SqliteConnection) -> None:
+        """Holds what `source` held at this moment, and nothing else. No transaction may be open on either."""
+        source._connection.backup(self._connection)
+
     def transact(self, begin: Begin, body: Body, params: Values, now_ms: int | None) -> list[dict[str, Any]]:
         """Run `body` in a transaction of its own; the caller holds `guard`. Raises `Busy` if the lock is another process's."""
         execute = self._connection.execute

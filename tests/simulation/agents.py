@@ -77,9 +77,9 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         script = [attempts(ModelUnavailableError("busy"), entry) if draw.random() < 0.6 else entry for entry in script]
     names = ["first", *(f"other{number}" for number in range(1, draw.choice((1, 1, 1, 2, 3))))]
     models = _models(draw, names, tuple(script), len(made))
-    prepare = draw.choice((None, None, _forget, _offer_less))
+    prepare = draw.choice((None, None, forget, _offer_less))
     # A hook that cuts the history down would cut another one where a compaction came earlier.
-    compaction = _compaction(draw) if prepare is not _forget and draw.random() < 0.4 else None
+    compaction = _compaction(draw) if prepare is not forget and draw.random() < 0.4 else None
     used = sorted({each.name for turn in made for each in turn.calls if each.name in TOOLS})
     return AgentDefinition(
         name,
@@ -242,7 +242,7 @@ def _guardrails(draw: random.Random) -> Guardrails:
     )
 
 
-def _forget(info: StepInfo) -> StepPlan | None:
+def forget(info: StepInfo) -> StepPlan | None:
     """From the third turn on only the first message and the newest turn are kept."""
     if info.step < 3:
         return None

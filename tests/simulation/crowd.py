@@ -30,6 +30,7 @@ SCOPE = "simulation"
 NAMES = ("ann", "bob", "cy")
 POLL_MS = ((5, 200), (100, 900), (400, 2_000))
 """Between two looks of one of them."""
+MOST_POLL_MS = 2_000
 ITEMS = (
     "select h.run_id, i.item_id, i.body, i.answer from pending_item i join run_head h on h.rid = i.rid"
     " where i.kind = 'approval'"
@@ -133,14 +134,15 @@ class Crowd:
         return AsyncHandle(self._access, SCOPE, run_id)
 
     async def _waiting(self, *polls_ms: tuple[int, int]) -> AsyncHandle:
-        """Look again and again until a run waits for somebody."""
+        """Look again and again, less often while there is nothing to see, until a run waits for somebody."""
         chance = self.world.chance
-        poll_ms = chance.choice(polls_ms or POLL_MS)
+        least_ms, most_ms = chance.choice(polls_ms or POLL_MS)
         while True:
-            await self.world.clock.sleep_ms(chance.randint(*poll_ms))
+            await self.world.clock.sleep_ms(chance.randint(least_ms, most_ms))
             suspended = sorted(self.world.witness.suspended)
             if suspended:
                 return self._handle(chance.choice(suspended))
+            most_ms = min(2 * most_ms, MOST_POLL_MS)
 
     async def _person(self, name: str) -> None:
         while True:
@@ -199,7 +201,7 @@ class Crowd:
 
     async def _stranger(self) -> None:
         while True:
-            handle = await self._waiting((5, 100))
+            handle = await self._waiting((5, 300))
             for waiting in (*await handle.pending(), *await handle.pending_client_calls()):
                 wrong = self._wrong(handle, waiting)
                 for what, attempt in self.world.chance.sample(wrong, min(3, len(wrong))):

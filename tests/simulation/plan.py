@@ -69,7 +69,7 @@ HARD_PROFILES: Mapping[str, int] = {
 """Of schedules with random agents."""
 SHARE_OF_AGENTS = 0.4
 """Of schedules with random agents; the others have scenarios of one kind each."""
-AGENTS, BLOCK = 24, 400
+AGENTS, BLOCK = 16, 400
 """So many scenarios with random agents among so many seeds in a row: each is played without faults too, once a process."""
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.store.dialect import Dialect
-from deuz_workers.store.migrations import Migration
+from deuz_workers.store.migrations import Migration, load_migrations
 from deuz_workers.store.sqlite import SqliteDialect
+from deuz_workers.store.sqlite_connection import SqliteConnection
+from deuz_workers.store.sqlite_schema import apply
+from deuz_workers.store.statements import load_statements
 from deuz_workers.testing.virtual.witness import Witness
 
 
@@ -52,11 +56,20 @@ class Settled:
         await self._database.close()
 
 
+@cache
+def _migrated() -> SqliteConnection:
+    """A database without a row; migrating one takes as long as a tenth of a schedule."""
+    connection = SqliteConnection(":memory:", load_statements("sqlite"), synchronous="normal")
+    apply(connection, load_migrations("sqlite"))
+    return connection
+
+
 class WatchedSqlite(SqliteDialect):
     """In memory, under the clock of a schedule."""
 
     def __init__(self, clock: Clock, witness: Witness) -> None:
         super().__init__(None, clock=clock)
+        self._of_this_process().connection.copy(_migrated())
         self._witness = witness
 
     async def fetch(
