@@ -187,7 +187,8 @@ def _fold(draft: Draft, event: Event) -> None:
 
 
 def _fold_notes(draft: Draft, event: NotesFolded) -> None:
-    draft.change(seen_seq=event.seen_seq)
+    # Words and messages may stand behind what the step had carried, and notes that came later ahead of them.
+    draft.change(seen_seq=max(draft.value("seen_seq"), event.seen_seq))
     if event.policy is not None:
         narrow(draft, event.policy)
     if event.verdicts and draft.status == "running" and draft.point("taken_up"):

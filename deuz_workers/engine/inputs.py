@@ -11,7 +11,7 @@ from deuz_workers.core.approval_token import DENIAL, ApprovalSigner
 from deuz_workers.core.change import NoteKind, NoteRow
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import decode_body
-from deuz_workers.core.events import Event, InputsGiven, ModelReplied, NotesFolded
+from deuz_workers.core.events import CallExecuted, CallFailed, Event, InputsGiven, ModelReplied, NotesFolded
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.messages import Message, message_from_record, user
 from deuz_workers.core.policy import ExecutionPolicy
@@ -85,6 +85,20 @@ def behind_reply(run: Run, older: tuple[Event, ...], folded: NotesFolded, rest: 
     if evolve_all(run, before).envelope.is_final:
         return None
     return (*before, NotesFolded(folded.seen_seq, messages=folded.messages), *rest[place + 1 :])
+
+
+def behind_outcomes(older: tuple[Event, ...], folded: NotesFolded, rest: tuple[Event, ...]) -> tuple[Event, ...] | None:
+    """The events with the words of `folded` behind the outcomes among `rest` of calls that they are about: somebody took these
+    calls for interrupted while they went on here, and what came of them counts.
+
+    None where there is no such outcome.
+    """
+    said = {word.call_id for word in folded.words}
+    places = [at for at, event in enumerate(rest) if isinstance(event, CallExecuted | CallFailed) and event.call_id in said]
+    if not places:
+        return None
+    behind = NotesFolded(folded.seen_seq, words=folded.words)
+    return (*older, replace(folded, words=()), *rest[: places[-1] + 1], behind, *rest[places[-1] + 1 :])
 
 
 def with_tokens_checked(folded: NotesFolded, run: Run, signer: ApprovalSigner | None) -> NotesFolded:

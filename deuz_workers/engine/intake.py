@@ -12,7 +12,7 @@ from deuz_workers.core.change import NoteRow
 from deuz_workers.core.events import NotesFolded, PolicyNarrowed, Waited
 from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.delegating import narrow_children
-from deuz_workers.engine.inputs import behind_reply, check_policies, fold_notes, with_tokens_checked
+from deuz_workers.engine.inputs import behind_outcomes, behind_reply, check_policies, fold_notes, with_tokens_checked
 from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.taken_answers import ended_children, expired_answers, next_expiry_ms, take_answers
 from deuz_workers.engine.weight import HEAVY_SIZE
@@ -104,7 +104,7 @@ async def fold_inbox(leg: Leg) -> None:
         older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), leg.carried))
         folded = with_tokens_checked(fold_notes(fresh, loaded.head.wake_seq), leg.run, leg.gear.signer)
         rest = leg.carried[len(older) :]
-        said_later = behind_reply(leg.committer.run, older, folded, rest)
+        said_later = behind_reply(leg.committer.run, older, folded, rest) or behind_outcomes(older, folded, rest)
         leg.carried = said_later or (*older, folded, *rest)
 
 

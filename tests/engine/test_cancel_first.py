@@ -15,10 +15,12 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.engine.engine import Engine
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.model import ModelRequest
+from deuz_workers.ports.tool import ToolContext
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.store.sql_store import SqlStore
 from deuz_workers.testing.simulation import SCOPE, Process, Simulation
+from deuz_workers.tools.agent import delegating_tool
 from deuz_workers.tools.decorator import tool
 
 
@@ -168,3 +170,31 @@ async def test_a_cancel_behind_a_note_that_is_not_saved_yet_is_heard() -> None:
     run = await sender.simulation.load("r")
     assert (run.envelope.status, run.envelope.reason, sender.asked) == ("stopped", "aborted", 0)
     assert [message.text for message in run.history] == ["go", "by the way"]
+
+
+@pytest.mark.parametrize("output", ["it failed", "it was sent"])
+async def test_what_a_call_came_to_counts_more_than_a_word_about_it(output: str) -> None:
+    """Somebody took a call that went on here for interrupted and says what became of it; the commit that would suspend the run
+    with the outcome is refused, since the word is unseen. The outcome is kept, and the word counts for nothing."""
+    ran: list[int] = []
+
+    @tool
+    async def send(n: int, context: ToolContext) -> str:
+        """Send it."""
+        ran.append(n)
+        said = {"output": output, "is_error": output == "it failed"}
+        place = {"step": 1, "attempt": 1}
+        body = encode({"results": {context.tool_call_id: said}, "calls": {context.tool_call_id: place}})
+        assert await simulation.store.add_note(SCOPE, "r", "reconcile", body) is not None
+        raise ValueError("no money")
+
+    below = AgentDefinition("below", MockModel(["below is done"]))
+    tools = {"send": send, "below": delegating_tool("below", name="below", description="Somebody else.")}
+    model = MockModel([calls(call("send", n=1), call("below", prompt="go")), "done"])
+    simulation = Simulation({"sender": AgentDefinition("sender", model, tools=tools), "below": below})
+    await simulation.enqueue("sender", "r")
+    assert (await Process(simulation).engine.step(SCOPE, "r")).end == "suspended"
+    run = await simulation.load("r")
+    assert (run.envelope.seen_seq, ran) == (1, [1])
+    [failed, _] = run.receipts.values()
+    assert (failed.stage, failed.reconciled, failed.error) == ("failed", False, "ValueError: no money")
