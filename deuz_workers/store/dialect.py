@@ -142,6 +142,24 @@ access_tokens
 revoke_access_token
     ``token_id`` -> ``token_id``; no row where there is none
 
+Memories
+--------
+``id_name id_value`` (lists): the ids that a record has to have, all of them. ``at_ms``: expiry is judged by it, None: now.
+
+find_memories
+    ``scope id_name id_value at_ms? limit`` -> ``record_id body created_at_ms updated_at_ms expires_at_ms?`` of those that have
+    not expired, newest first
+write_memories
+    ``scope``, the lists ``record_id within_digest text_digest operation_id? body created_at_ms updated_at_ms expires_at_ms?``,
+    and ``id_record id_name id_value``, the ids of each -> ``count``. A record with the id is replaced. Where another one has
+    ``within_digest`` and ``text_digest``, that takes the rest, and the one with the id is gone. No two with the same of both
+delete_memories
+    ``scope record_id`` (list) -> ``count``
+count_memories
+    ``scope operation_id`` -> ``count``
+delete_expired_memories
+    ``scope id_name id_value at_ms?`` -> ``count``
+
 Concurrency keys
 ----------------
 take_slot

@@ -57,6 +57,7 @@ from deuz_workers.store.rows import (
 from deuz_workers.store.sql_budgets import SqlBudgets
 from deuz_workers.store.sql_controls import READS, SqlControls
 from deuz_workers.store.sql_gateway import SqlGateway
+from deuz_workers.store.sql_memory import SqlMemory
 
 PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
@@ -70,7 +71,9 @@ _READS = READS | frozenset(
         "bells",
         "children",
         "cost_by_tag",
+        "count_memories",
         "find_access_token",
+        "find_memories",
         "find_run",
         "head",
         "holds",
@@ -97,7 +100,7 @@ _READS = READS | frozenset(
 )
 
 
-class SqlStore(SqlBudgets, SqlControls, SqlGateway, RunStore):
+class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlMemory, RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(

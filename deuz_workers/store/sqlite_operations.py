@@ -13,6 +13,7 @@ from deuz_workers.store import (
     sqlite_gateway,
     sqlite_ledger,
     sqlite_lifecycle,
+    sqlite_memory,
     sqlite_notes,
     sqlite_runs,
     sqlite_slots,
@@ -113,6 +114,8 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_slots.take_slot, sqlite_slots.fill_key, sqlite_slots.set_slots),
         **_writes(sqlite_runs.create),
         **_writes(sqlite_gateway.append_frames, "delete_frames"),
+        **_reads(sqlite_memory.find_memories, "count_memories"),
+        **_writes(sqlite_memory.write_memories, sqlite_memory.delete_memories, sqlite_memory.delete_expired_memories),
         **_writes(sqlite_gateway.add_access_token, sqlite_gateway.revoke_access_token),
         **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.insert_run, touches_many=True),
         **_writes(
