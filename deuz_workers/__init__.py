@@ -39,6 +39,7 @@ from deuz_workers.errors import (
     LeaseStoreUnavailableError,
     LedgerContendedError,
     LoopDiedError,
+    MemoryReplyError,
     MigrationMissingError,
     ModelAuthenticationError,
     ModelBreakerOpenError,
@@ -131,6 +132,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.budget_warning import BudgetWarning
     from deuz_workers.core.limits import Limits
+    from deuz_workers.core.memory import MemoryQuery, MemoryRecord, MemoryScope
     from deuz_workers.core.messages import FilePart, ImagePart, Message, TextPart
     from deuz_workers.core.policy import ExecutionPolicy
     from deuz_workers.core.shared_budget import SharedBudget, Window
@@ -149,6 +151,7 @@ if TYPE_CHECKING:
         cost_above,
         tokens_above,
     )
+    from deuz_workers.ports.memory import Embedding, Memory, MemoryCharge, MemoryReply, MemorySeams, MemoryStore
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
     from deuz_workers.providers.anthropic.model import AnthropicModel
@@ -189,6 +192,7 @@ __all__ = [
     "Deuz",
     "DeuzError",
     "Discard",
+    "Embedding",
     "EnqueueRefusedError",
     "ExecutionContext",
     "ExecutionPolicy",
@@ -209,6 +213,15 @@ __all__ = [
     "LedgerContendedError",
     "Limits",
     "LoopDiedError",
+    "Memory",
+    "MemoryCharge",
+    "MemoryQuery",
+    "MemoryRecord",
+    "MemoryReply",
+    "MemoryReplyError",
+    "MemoryScope",
+    "MemorySeams",
+    "MemoryStore",
     "Message",
     "MigrationMissingError",
     "Missed",
@@ -354,6 +367,7 @@ _HOMES = {
     "core.approval": ("Approval",),
     "core.budget_warning": ("BudgetWarning",),
     "core.limits": ("Limits",),
+    "core.memory": ("MemoryQuery", "MemoryRecord", "MemoryScope"),
     "core.messages": ("FilePart", "ImagePart", "Message", "TextPart"),
     "core.policy": ("ExecutionPolicy",),
     "core.shared_budget": ("SharedBudget", "Window"),
@@ -372,6 +386,7 @@ _HOMES = {
         "cost_above",
         "tokens_above",
     ),
+    "ports.memory": ("Embedding", "Memory", "MemoryCharge", "MemoryReply", "MemorySeams", "MemoryStore"),
     "ports.tool": ("ToolContext",),
     "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
     "providers.anthropic.model": ("AnthropicModel",),

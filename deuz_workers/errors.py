@@ -43,6 +43,7 @@
     │   ├── UnknownToolError          the model named a tool that the agent does not have
     │   ├── ToolContextError          the application's context for the tool misses its schema
     │   └── ToolResultError           the tool returned what cannot be stored or shown
+    ├── MemoryReplyError              (retry later) a memory LLM did not answer as it was asked
     ├── OutputError                   an answer of the model does not have the output type of the run
     ├── HookError                     a guardrail, prepare_step or stop condition raised, or returned what means nothing
     ├── RunContextError               (retry later) the application could not make what tools and hooks of the run need
@@ -353,6 +354,13 @@ class ModelResponseError(ModelError):
     """The reply of the model provider does not follow its protocol."""
 
     code = "model_response"
+    retry = "later"
+
+
+class MemoryReplyError(DeuzError):
+    """A memory LLM did not answer as it was asked."""
+
+    code = "memory_reply"
     retry = "later"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 from deuz_workers.app.compaction import check_compaction
+from deuz_workers.app.memory import check_memory
 from deuz_workers.app.names import check_id, check_name
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
@@ -15,6 +16,7 @@ from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall
 from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrails, PrepareStep, StopWhen
+from deuz_workers.ports.memory import Memory
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
@@ -61,6 +63,7 @@ class Agent:
         compaction: Literal["auto"] | CompactionPolicy | None = None,
         fallback_models: Iterable[str | Model] = (),
         execution_estimate: Budget | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -95,6 +98,7 @@ class Agent:
                 policy in a later release reaches new runs alone.
             fallback_models: each like `model`, in the order in which they are asked where the model of a call fails before it
                 has answered anything. One that failed is not called again in that run. See docs/failover.md.
+            memory: what its runs recall before they begin, and what is extracted from those that complete. See docs/memory.md.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -126,6 +130,7 @@ class Agent:
             compaction=None if compaction is None else check_compaction(name, compaction, (made, *fallbacks)),
             fallback_models=fallbacks,
             execution_estimate=None if execution_estimate is None else check_budget(f"agent {name!r}", execution_estimate),
+            memory=check_memory(name, memory),
         )
 
     @property

@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from deuz_workers.app.access import Access
+from deuz_workers.app.results import ResultWarning
 from deuz_workers.core.change import FINAL, Bell, Head
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.run_memory import ExtractionStatus
 from deuz_workers.errors import AgentRunLeaseError, LeaseStoreUnavailableError, ScopeMismatchError
 from deuz_workers.ports.leases import Lease, LeaseProvider, Released, Young
 
@@ -25,9 +27,21 @@ MOST_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class RunRepair:
-    """What was found of the run; parts that do not apply to it are absent."""
+    """What was found of the run. `record` has those parts that were asked about and apply (MEM-036)."""
 
     run_id: str
+    memory: ExtractionStatus | None = None
+    """Of the extraction, where the run has one and its memory was asked about."""
+    warnings: tuple[ResultWarning, ...] = ()
+
+    @property
+    def record(self) -> Mapping[str, object]:
+        found: dict[str, object] = {"run_id": self.run_id}
+        if self.memory is not None:
+            found["memory"] = self.memory
+        if self.warnings:
+            found["warnings"] = [{"setting": warning.setting, "message": warning.message} for warning in self.warnings]
+        return found
 
 
 async def repair_run(access: Access, scope: str, run_id: str, ttl_ms: int) -> RunRepair:

@@ -11,6 +11,7 @@ from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
+from deuz_workers.app.memory_repair import reconcile_memory
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
 from deuz_workers.app.repair import RunRepair, repair_run
 from deuz_workers.app.results import AgentResult
@@ -141,18 +142,27 @@ async def resume_agent(
 
 
 async def reconcile_agent_run(
-    run_id: str, *, store: str | RunStore, leases: LeaseProvider | None = None, scope: str = "default"
+    run_id: str,
+    *,
+    store: str | RunStore,
+    agent: Agent | None = None,
+    leases: LeaseProvider | None = None,
+    scope: str = "default",
 ) -> RunRepair:
     """What is left to do beside a run that nobody drives is done, under its lease: a cancel that was signalled for a run which
-    has ended is dropped; one of a run that goes on is kept.
+    has ended is dropped; one of a run that goes on is kept. With the `agent` of the run, which has its memory, an extraction
+    that is pending or failed is settled: by what the memory store holds of it, or by executing it where that is nothing.
 
     `store`, `leases`: as for `resume_agent`, which is what goes on with the run itself. Raises `AgentRunLeaseError` with the
     code `lease_held` while another executor has it, `ScopeMismatchError`, `CheckpointVersionError`, store errors; nothing was
     written then.
     """
-    app, owned = _application((), store, leases)
+    app, owned = _application(() if agent is None else (agent,), store, leases)
     try:
-        return await repair_run(app.access, scope, run_id, app.settings.lease_ttl_ms)
+        found = await repair_run(app.access, scope, run_id, app.settings.lease_ttl_ms)
+        if agent is None or agent.definition.memory is None:
+            return found
+        return await reconcile_memory(app, scope, run_id)
     finally:
         if owned:
             await app.aclose()

@@ -44,6 +44,8 @@ async def export_run(access: Access, scope: str, run_id: str) -> str:
         raise ConfigurationError(f"run {run_id!r} is a {head.kind}; runs of agents are exported one by one")
     if head.status not in FINAL and head.wake_seq > head.seen_seq:
         raise ConfigurationError(f"run {run_id!r} has inputs that it has not taken in; export it once it has")
+    if head.phase == "extracting":
+        raise ConfigurationError(f"what run {run_id!r} leaves in the memory is being extracted; export it once that has ended")
     run = WholeRun(
         head.rid,
         scope,

@@ -12,6 +12,7 @@ from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
 from deuz_workers.engine.histories import Histories
+from deuz_workers.engine.memory_llm import llm_of
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.builds import Builds, NoBuilds
 from deuz_workers.ports.context import RunContext
@@ -91,5 +92,9 @@ class Runtime:
         """
         await asyncio.to_thread(self.heartbeat.stop)
         for agent in self._app.registry.agents:
-            for model in (agent.model, *agent.fallback_models):
+            for model in (
+                agent.model,
+                *agent.fallback_models,
+                *(() if agent.memory is None else (llm_of(agent, agent.memory),)),
+            ):
                 await model.close()

@@ -8,6 +8,8 @@ from dataclasses import replace
 from deuz_workers.core.messages import Message, ReasoningPart, TextPart, ToolUsePart, user
 
 ASK = "Now give the final answer of this task, in the required format and nothing else."
+UNACCEPTABLE = "This answer cannot be accepted: "
+NOT_ACCEPTED = "This answer was not accepted: "
 
 
 def ask_for_output() -> Message:
@@ -17,14 +19,17 @@ def ask_for_output() -> Message:
 
 def ask_for_repair(problem: str) -> Message:
     """The user turn after an answer that cannot be accepted."""
-    return user(
-        f"This answer cannot be accepted: {problem}\nGive the whole final answer again, corrected, in the required format."
-    )
+    return user(f"{UNACCEPTABLE}{problem}\nGive the whole final answer again, corrected, in the required format.")
 
 
 def ask_for_another(feedback: str) -> Message:
     """The user turn after a candidate that the verifier rejected."""
-    return user(f"This answer was not accepted: {feedback}\nGive the whole answer again, corrected.")
+    return user(f"{NOT_ACCEPTED}{feedback}\nGive the whole answer again, corrected.")
+
+
+def is_asked_by_engine(message: Message) -> bool:
+    """A user turn that nobody outside wrote: one of the three above."""
+    return message.role == "user" and (message.text == ASK or message.text.startswith((UNACCEPTABLE, NOT_ACCEPTED)))
 
 
 def candidate(message: Message, tool_name: str | None) -> Message:

@@ -107,17 +107,20 @@ class Head:
     @property
     def is_to_end(self) -> bool:
         """A cancel is unseen, or a time is over."""
+        if self.status in FINAL:
+            return False
         late = self.start_before_in_ms if self.status == "queued" else None
         return self.cancel_seq > self.seen_seq or any(left is not None and left <= 0 for left in (late, self.deadline_in_ms))
 
     @property
     def has_report(self) -> bool:
-        """Ended, or waiting for somebody outside: for an answer, or for a word about an effect that nobody knows (RES-019).
+        """Ended, what follows the end included, or waiting for somebody outside: for an answer, or for a word about an effect
+        that nobody knows (RES-019).
 
         One that waits for delegated runs has none by itself: see `ports.tree`.
         """
         if self.status in FINAL or self.parked is not None:
-            return True
+            return self.phase != "extracting" or self.parked is not None
         return self.status == "suspended" and self.open_items > 0 and not self.has_work and not self.waits_for_children
 
     @property

@@ -20,6 +20,7 @@ from deuz_workers.core.effects import (
     CheckOutput,
     ConductSwarm,
     Effect,
+    ExtractMemory,
     Finish,
     GatherInputs,
     Nothing,
@@ -42,7 +43,7 @@ def decide(run: Run) -> Effect:
     """The next effect. Never raises."""
     envelope = run.envelope
     if envelope.is_final:
-        return Nothing()
+        return ExtractMemory() if envelope.phase == "extracting" else Nothing()
     if envelope.run_kind == "swarm":
         return ConductSwarm()
     if envelope.cancelled:

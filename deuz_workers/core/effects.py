@@ -111,6 +111,11 @@ class Nothing:
     """The run has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExtractMemory:
+    """The run is completed; what it says is extracted into the memory, or what became of that is found out."""
+
+
 Effect = (
     GatherInputs
     | CallModel
@@ -123,5 +128,6 @@ Effect = (
     | AwaitAnswers
     | ConductSwarm
     | Finish
+    | ExtractMemory
     | Nothing
 )

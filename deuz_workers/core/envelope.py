@@ -21,6 +21,7 @@ from deuz_workers.core.messages import Message, message_from_record, message_to_
 from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
+from deuz_workers.core.run_memory import RunMemory
 from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import CheckpointVersionError, CodecError, ConfigurationError
@@ -36,6 +37,9 @@ NO_USAGES: Mapping[str, Usage] = MappingProxyType({})
 NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
+Purpose = Literal["turn", "summary", "memory"]
+
+
 @dataclass(frozen=True, slots=True)
 class OpenCall:
     """A model call whose reservation is committed and whose outcome is not."""
@@ -46,7 +50,7 @@ class OpenCall:
     cost_micros: int | None
     input_tokens: int = 0
     """Estimate of the request alone, which what the provider counts is compared with; 0: it is not."""
-    purpose: Literal["turn", "summary"] = "turn"
+    purpose: Purpose = "turn"
     model: str | None = None
     """Name of the model, where it is not the agent's own."""
     charged_model: str = ""
@@ -55,6 +59,10 @@ class OpenCall:
     """Admitted without a price although a scope may limit money; no part of the record."""
     warn_percent: int | None = None
     """Of limits of scopes without a threshold of their own; no part of the record."""
+    scopes: tuple[str, ...] | None = None
+    """Budget scopes that it is charged to instead of the run's; None: those."""
+    shared: tuple[SharedBudget, ...] = ()
+    """What those are held to; no part of the record."""
 
     def to_record(self) -> dict[str, object]:
         record: dict[str, object] = {"request_id": self.request_id, "attempt": self.attempt, "tokens": self.tokens}
@@ -65,6 +73,8 @@ class OpenCall:
             record["purpose"] = self.purpose
         if self.model is not None:
             record["model"] = self.model
+        if self.scopes is not None:
+            record["scopes"] = list(self.scopes)
         return record
 
     @staticmethod
@@ -76,8 +86,9 @@ class OpenCall:
             _int(record["tokens"]),
             None if cost is None else _int(cost),
             _int(record.get("input_tokens", 0)),
-            "summary" if record.get("purpose") == "summary" else "turn",
+            cast(Purpose, record.get("purpose", "turn")),
             cast("str | None", record.get("model")),
+            scopes=None if record.get("scopes") is None else tuple(cast("list[str]", record["scopes"])),
         )
 
 
@@ -175,6 +186,8 @@ class AgentRunEnvelope:
     """Setting and message of each."""
     models: Models | None = None
     """None until a call has failed over to another model."""
+    memory: RunMemory | None = None
+    """None for a run without one."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Why the last model call failed, `kind` and the error, if that may pass by waiting (`core.transient`)."""
@@ -260,6 +273,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["warnings"] = [list(warning) for warning in envelope.warnings]
     if envelope.models is not None:
         record["models"] = envelope.models.to_record()
+    if envelope.memory is not None:
+        record["memory"] = envelope.memory.to_record()
     for name in ("finalizes", "verifies", "cancelled"):
         if getattr(envelope, name):
             record[name] = True
@@ -352,6 +367,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             verifies=record.get("verifies") is True,
             warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
             models=_models(record.get("models")),
+            memory=_memory(record.get("memory")),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),
@@ -383,6 +399,10 @@ def _policy(record: object) -> ExecutionPolicy:
 
 def _models(record: object) -> Models | None:
     return None if record is None else Models.from_record(cast(Mapping[str, object], record))
+
+
+def _memory(record: object) -> RunMemory | None:
+    return None if record is None else RunMemory.from_record(cast(Mapping[str, object], record))
 
 
 def _int(value: object) -> int:

@@ -12,6 +12,7 @@ from deuz_workers.core.compaction import Compaction
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.failover import ModelId
 from deuz_workers.core.limits import Limits
+from deuz_workers.core.memory_events import MemoryEvent
 from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.policy import ExecutionPolicy
@@ -407,4 +408,5 @@ Event = (
     | Reopened
     | Finished
     | Waited
+    | MemoryEvent
 )

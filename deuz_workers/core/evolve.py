@@ -4,8 +4,8 @@ Events of the journal, which readers of a run see: `run.bound`, `run.policy_narr
 `run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`,
 `verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `child.started`,
 `guardrail`, `warning`, `turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`, `run.retried`,
-`call.approved`, `call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`. They carry ids, names, counts,
-error texts and
+`call.approved`, `call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`; of its memory `memory.recalled`,
+`memory.planned`, `memory.completed`, `memory.failed`. They carry ids, names, counts, error texts and
 reasons of guardrails; never prompts, arguments, results.
 """
 
@@ -78,6 +78,7 @@ from deuz_workers.core.open_call import (
 from deuz_workers.core.outcomes import NO_TOOL_ERRORS, CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
 from deuz_workers.core.reconciliation import accepted
+from deuz_workers.core.remembering import begin_extraction, fold_memory
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
@@ -184,6 +185,8 @@ def _fold(draft: Draft, event: Event) -> None:
             _finish(draft, event)
         case Waited(due_in_ms):
             draft.due_in_ms = due_in_ms
+        case _:
+            fold_memory(draft, event)
 
 
 def _fold_notes(draft: Draft, event: NotesFolded) -> None:
@@ -491,5 +494,6 @@ def _finish(draft: Draft, event: Finished) -> None:
         verdicts={},
     )
     draft.due_in_ms = 0 if draft.has_children else None  # the cancel of what it delegated is work after the end
+    begin_extraction(draft)
     error = None if event.error is None else event.error.get("code") or event.error.get("name")
     draft.journal(f"run.{event.status}", reason=event.reason, error=error)

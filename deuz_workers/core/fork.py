@@ -72,4 +72,5 @@ def forked(envelope: AgentRunEnvelope, turn: int, history: tuple[Message, ...], 
         binding=envelope.binding,
         finalizes=envelope.finalizes,
         verifies=envelope.verifies,
+        memory=None if envelope.memory is None else replace(envelope.memory, extraction=None),
     )

@@ -77,6 +77,8 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
     for record in run.unsaved.journal:
         step = cast(int, record.get("step", run.step))
         match record["type"]:
+            case "model.called" | "model.abandoned" if record.get("purpose") == "memory":
+                pass  # before its first turn or behind its end, which are nobody's to read
             case "model.called":
                 about: dict[str, object] = {"attempt": record.get("attempt"), "phase": envelope.phase}
                 about["output_attempt"] = envelope.checkpoint.output_attempts

@@ -21,14 +21,14 @@ def open_call(draft: Draft, call: OpenCall, **place: int) -> None:
     """`place`: what the journal says beside it of where the history stands."""
     draft.move(open_call=call)
     draft.starts = True
-    scopes = draft.envelope.scopes
+    scopes = draft.envelope.scopes if call.scopes is None else call.scopes
     if scopes:
         draft.reserve = Reserve(
             call.request_id,
             scopes,
             call.tokens,
             call.cost_micros,
-            draft.envelope.shared,
+            draft.envelope.shared if call.scopes is None else call.shared,
             call.charged_model,
             call.uncounted,
             call.warn_percent,
@@ -98,16 +98,20 @@ def close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"],
     if call is None:
         return
     draft.move(open_call=None)
+    is_own = call.scopes is None  # what is charged elsewhere is not counted here
     if outcome == "settled" and used is not None and used.cost_micros is None and call.cost_micros is not None:
         # Money was reserved for it, and what it costs is not known: the estimate stays held (LED-001, BUD-007).
-        draft.change(unsettled_tokens=draft.value("unsettled_tokens") + used.total_tokens)
+        if is_own:
+            draft.change(unsettled_tokens=draft.value("unsettled_tokens") + used.total_tokens)
         outcome = "unknown"
-    if outcome == "unknown":
+    if not is_own:
+        pass
+    elif outcome == "unknown":
         draft.change(unknown_tokens=draft.value("unknown_tokens") + call.tokens)
         draft.change(unknown_cost_micros=added(draft.value("unknown_cost_micros"), call.cost_micros))
     elif outcome == "settled" and used is not None:
         draft.change(settled_cost_micros=added(draft.value("settled_cost_micros"), used.cost_micros))
-    scopes = draft.envelope.scopes
+    scopes = draft.envelope.scopes if call.scopes is None else call.scopes
     if not scopes:
         return
     if outcome == "settled" and used is not None:

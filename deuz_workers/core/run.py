@@ -129,7 +129,13 @@ class Run:
     def record_version(self) -> int:
         """2 while the record holds what a reader of version 1 would mishandle (ENV-002 to ENV-007)."""
         envelope = self.envelope
-        if envelope.models is not None or envelope.status == "suspended" or envelope.verdicts or envelope.checkpoint.taken_up:
+        if (
+            envelope.models is not None
+            or envelope.memory is not None
+            or envelope.status == "suspended"
+            or envelope.verdicts
+            or envelope.checkpoint.taken_up
+        ):
             return 2
         open_ids = {call.call_id for call in self.open_calls}
         if any(envelope.checkpoint.approval_request_counts.get(call_id) for call_id in open_ids):
@@ -246,7 +252,11 @@ def to_change(run: Run, commit_id: UUID) -> Change:
 
 
 def _hears(envelope: AgentRunEnvelope) -> bool:
-    return envelope.run_kind == "agent" and envelope.status == "completed" and envelope.phase == "loop"
+    """It completes out of its loop; what is saved behind that end finds nothing unseen, since nothing is written to it."""
+    from_loop = envelope.phase == "loop" or (
+        envelope.phase == "extracting" and not envelope.finalizes and not envelope.verifies
+    )
+    return envelope.run_kind == "agent" and envelope.status == "completed" and from_loop
 
 
 def saved(run: Run, revision: int) -> Run:

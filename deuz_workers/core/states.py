@@ -67,6 +67,16 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("suspended", "Waited"): ("suspended",),
     ("suspended", "Finished"): ("stopped", "failed"),
     ("failed", "Reopened"): ("running",),
+    ("queued", "MemoryAttached"): ("queued",),
+    ("queued", "RecallStarted"): ("running",),
+    ("queued", "MemoryRecalled"): ("queued",),
+    ("running", "MemoryRecalled"): ("running",),
+    ("completed", "Warned"): ("completed",),
+    ("completed", "ExtractionAdmitted"): ("completed",),
+    ("completed", "ExtractionPlanned"): ("completed",),
+    ("completed", "ExtractionProgressed"): ("completed",),
+    ("completed", "ExtractionEnded"): ("completed",),
+    ("completed", "ExtractionReopened"): ("completed",),
 }
 """(status, event) to the statuses that may follow."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from deuz_workers.core.codec import canonical, digest
 from deuz_workers.core.estimate import text_bytes, tool_bytes
 from deuz_workers.core.limits import Limits
+from deuz_workers.core.memory import MemoryScope
 from deuz_workers.ports.definition import AgentDefinition
 
 
@@ -26,6 +27,9 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
         binding["verifies"] = True
     if agent.fallback_models:
         binding["fallback"] = [model.name for model in agent.fallback_models]
+    if agent.memory is not None:
+        scope = agent.memory.scope
+        binding["memory"] = scope.to_record() if isinstance(scope, MemoryScope) else {}
     return {**binding, "tools": tools}
 
 

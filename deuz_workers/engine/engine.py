@@ -19,6 +19,7 @@ from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspiciou
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.delegating import Inherited, cancel_children
+from deuz_workers.engine.extracting import extract
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.inputs import check_policies
@@ -270,7 +271,7 @@ class Engine:
         hold.saw(head.revision)
         if not head.has_work:
             return "idle"
-        if head.status in FINAL:
+        if head.status in FINAL and head.phase != "extracting":
             bells.extend(await cancel_children(gear, head))
             return "ended"
         if young_ms is not None and head.mid_step:
@@ -287,7 +288,8 @@ class Engine:
                 return "over"
             attempts = taken_over
             log.warning("run_taken_over run=%s revision=%d attempts=%d", run_id, head.revision, attempts)
-        kept_away = await self._keep_away(head, attempts, alone, bells)
+        # An extraction that is begun too often has failed; nothing of an ended run is parked.
+        kept_away = None if head.status in FINAL else await self._keep_away(head, attempts, alone, bells)
         if kept_away is not None:
             return kept_away
         try:
@@ -316,6 +318,8 @@ class Engine:
         end: StepEnd = "over"
         try:
             end = await advance(leg, gear.settings.step_turns)
+            if end == "ended" and head.status not in FINAL and committer.run.envelope.phase == "extracting":
+                end = await self._extract(leg, bells)
         except StepOver as over:
             log.info("step_over run=%s why=%s", run_id, over.why)
             if hold.state == "lost":
@@ -340,6 +344,16 @@ class Engine:
         bells.extend(leg.bells)
         await self._after(head, committer, end, bells)
         return end
+
+    async def _extract(self, leg: Leg, bells: list[Bell]) -> LoopEnd:
+        """The run has ended, and what follows is done under the same lease; nobody else waits for that (MEM-014, LEA-008)."""
+        bells.extend(leg.bells)
+        leg.bells.clear()
+        await self._after(leg.head, leg.committer, "ended", bells)
+        await ring_or_ripen(self.gear.store, self.gear.doorbell, bells)
+        bells.clear()
+        leg.committer.applied.clear()
+        return await extract(leg)
 
     async def _pass_on(
         self, head: Head, end: Literal["nobody", "other_build"], wanted: str, attempts: int, bells: list[Bell]
@@ -416,8 +430,10 @@ class Engine:
         for applied in committer.applied:
             bells.extend(applied.woken)
         last = committer.applied[-1] if committer.applied else None
-        if last is not None and last.due and not run.envelope.is_final and end in ("turn", "waiting", "suspended", "drained"):
-            bells.append(bell_of(head, last.revision))
+        goes_on = not run.envelope.is_final or run.envelope.phase == "extracting"
+        is_due = end == "drained" if last is None else last.due
+        if is_due and goes_on and end in ("turn", "waiting", "suspended", "drained"):
+            bells.append(bell_of(head, committer.stored.envelope.revision))
         if end not in ("ended", "suspended", "parked"):
             return
         if last is not None and last.readied_swarm is not None:

@@ -13,9 +13,11 @@ from deuz_workers.core.change import Bell, Head, ItemRow, NoteRow
 from deuz_workers.core.effects import Finish
 from deuz_workers.core.events import Event, Finished
 from deuz_workers.core.evolve import evolve_all
+from deuz_workers.core.memory_events import ExtractionAdmitted
+from deuz_workers.core.remembering import not_admitted
 from deuz_workers.core.run import Run
 from deuz_workers.engine.binding import Bindings
-from deuz_workers.engine.committer import Committer, StepOver
+from deuz_workers.engine.committer import BudgetRefused, Committer, ReservationContended, StepOver
 from deuz_workers.engine.contexts import run_context
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.guards import Guards
@@ -66,9 +68,19 @@ class Leg:
         self.carried = (*self.carried, *events)
 
     async def commit(self, *events: Event) -> None:
-        """Save what is carried and `events`. When the commit is refused, what was carried is still carried."""
+        """Save what is carried and `events`. When the commit is refused, what was carried is still carried.
+
+        An extraction that no budget admits has failed; what it was to follow is saved all the same.
+        """
         if self.carried or events:
-            await self.committer.save(evolve_all(self.run, events))
+            try:
+                await self.committer.save(evolve_all(self.run, events))
+            except (BudgetRefused, ReservationContended) as refused:
+                if not events or not isinstance(events[-1], ExtractionAdmitted):
+                    raise
+                code = refused.refusal.reason if isinstance(refused, BudgetRefused) else "ledger_contended"
+                run = evolve_all(self.run, events[:-1])
+                await self.committer.save(evolve_all(run, (not_admitted(run, code),)))
             self.carried = ()
 
     async def about_to_ask(self, limit_ms: int, label: str) -> None:

@@ -17,6 +17,7 @@ from deuz_workers.core.effects import (
     CheckOutput,
     ConductSwarm,
     Effect,
+    ExtractMemory,
     Finish,
     GatherInputs,
     Nothing,
@@ -28,6 +29,7 @@ from deuz_workers.core.events import Finished, OutputAsked, Waited
 from deuz_workers.core.run import Run
 from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.conduct import conduct_swarm
+from deuz_workers.engine.extracting import extract
 from deuz_workers.engine.inputs import given_inputs
 from deuz_workers.engine.intake import close_expired, fold_inbox, judge_old_receipts, narrow_policy, take_in
 from deuz_workers.engine.leg import Leg, LoopEnd
@@ -121,6 +123,8 @@ async def carry_out(leg: Leg, effect: Effect, run: Run) -> LoopEnd | None:
         case Finish(ending):
             await leg.commit(*await run_end(leg, ending, run))
             return "ended"
+        case ExtractMemory():
+            return await extract(leg)
         case Nothing():
             await leg.commit()
             return "ended"

@@ -9,11 +9,14 @@ from deuz_workers.core.run import Run
 from deuz_workers.engine.answer import judge
 from deuz_workers.engine.candidates import selected
 from deuz_workers.engine.compacting import make_room
+from deuz_workers.engine.extracting import with_extraction
 from deuz_workers.engine.hooked import asked_before_call, checked_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
 from deuz_workers.engine.paid_call import make_call
+from deuz_workers.engine.recalling import recall
 from deuz_workers.engine.restraint import check_brakes
+from deuz_workers.errors import ExecutionPolicyError, as_record
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.guard import StepPlan
 
@@ -30,6 +33,12 @@ async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
         leg.carry(*checked.events)
         if checked.ending is not None:
             await leg.commit(checked.ending)
+            return "ended"
+    if agent.memory is not None:
+        try:
+            await recall(leg, agent)
+        except ExecutionPolicyError as error:
+            await leg.commit(Finished("failed", error=as_record(error)))
             return "ended"
     before = leg.carried
     may_send, end = await make_room(leg, selected(agent, agent.model, leg.run))
@@ -70,9 +79,12 @@ async def turn_end(leg: Leg, run: Run) -> tuple[Event, ...]:
 
 async def run_end(leg: Leg, ending: Finished, run: Run) -> tuple[Event, ...]:
     agent = leg.definition
-    if ending.status != "completed" or not isinstance(agent, AgentDefinition) or not agent.guardrails.on_output:
+    if ending.status != "completed" or not isinstance(agent, AgentDefinition):
         return (ending,)
-    return await guarded_ending(await leg.guards(agent, len(agent.guardrails.on_output) + 1), run, ending)
+    events: tuple[Event, ...] = (ending,)
+    if agent.guardrails.on_output:
+        events = await guarded_ending(await leg.guards(agent, len(agent.guardrails.on_output) + 1), run, ending)
+    return events if agent.memory is None else await with_extraction(leg, *events)
 
 
 def answered_turn(run: Run) -> TurnAnswered:

@@ -14,6 +14,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, PrepareStep, StopWhen
+from deuz_workers.ports.memory import Memory
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import CancelSignal, Tool
@@ -72,6 +73,8 @@ class AgentDefinition:
     """None: history is shortened only when a provider refuses it as too long."""
     fallback_models: tuple[Model, ...] = ()
     """Candidates of a call whose model fails before it answered, in this order; each has a name of its own."""
+    memory: Memory | None = None
+    """What its runs remember of earlier ones; a delegated run has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall, decode_envelope, encode_body
 from deuz_workers.core.failover import FailOver, ModelId, Models
 from deuz_workers.core.limits import Limits
+from deuz_workers.core.memory import MemoryScope
 from deuz_workers.core.messages import user
 from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import ExecutionPolicy
+from deuz_workers.core.run_memory import Extraction, RunMemory
 from deuz_workers.core.shared_budget import SharedBudget, Window
 from deuz_workers.core.usage import Budget, Usage
 from tests.core.runs import queued
@@ -35,7 +37,7 @@ WHOLE = AgentRunEnvelope(
         step=3,
         attempts=2,
         retries=1,
-        open_call=OpenCall("q", 2, 100, 7, input_tokens=90, purpose="summary", model="mock:b"),
+        open_call=OpenCall("q", 2, 100, 7, input_tokens=90, purpose="summary", model="mock:b", scopes=("memory:1",)),
         approval_request_counts={"c": 1},
         output_attempts=1,
         input_checked=True,
@@ -79,6 +81,13 @@ WHOLE = AgentRunEnvelope(
                 {"name": "ModelUnavailableError", "code": "model_unavailable"},
             ),
         )
+    ),
+    memory=RunMemory(
+        MemoryScope(user_id="ann"),
+        extracts=True,
+        given=1,
+        recall={"status": "found", "count": 2},
+        extraction=Extraction("failed", "o", 2, 1, {"code": "memory-extraction-partial"}, 1),
     ),
     cancelled=True,
     retry={"name": "ModelTimeoutError", "code": "model_timeout", "kind": "timeout"},
