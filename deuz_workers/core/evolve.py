@@ -269,11 +269,17 @@ def _fold_reply(draft: Draft, event: ModelReplied) -> None:
     if calls and event.finish_reason in ("content_filter", "length"):
         _answer_undispatched(draft, event.finish_reason)
     if event.finish_reason == "content_filter":
-        _fold(draft, Finished("stopped", "refusal"))
+        _end_with(draft, Finished("stopped", "refusal"))
     elif event.finish_reason == "length" and calls:
-        _fold(draft, Finished("stopped", "length", {"cut_off_calls": calls}))
+        _end_with(draft, Finished("stopped", "length", {"cut_off_calls": calls}))
     elif event.finish_reason == "length" and draft.value("finalizes"):
-        _fold(draft, Finished("stopped", "length"))
+        _end_with(draft, Finished("stopped", "length"))
+
+
+def _end_with(draft: Draft, ended: Finished) -> None:
+    """The end that follows from an event. Not of a run whose cancel was taken in: that ends as aborted, whatever came."""
+    if not draft.value("cancelled"):
+        _fold(draft, ended)
 
 
 def _reject_output(draft: Draft, event: OutputRejected) -> None:
@@ -282,7 +288,7 @@ def _reject_output(draft: Draft, event: OutputRejected) -> None:
     most: int = draft.value("limits").max_output_attempts
     if attempts >= most:
         details = {"max_output_attempts": most, "problem": event.problem}
-        _fold(draft, Finished("stopped", "output-attempts-exhausted", details))
+        _end_with(draft, Finished("stopped", "output-attempts-exhausted", details))
     else:
         draft.append(ask_for_repair(event.problem))
 
@@ -308,7 +314,7 @@ def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:
     error = event.error.get("code")
     draft.journal("model.failed", step=draft.step, error=error, retry_in_ms=event.retry_in_ms, purpose=purpose)
     if event.retry_in_ms is None:
-        _fold(draft, Finished("failed", error=event.error, retry=retry))
+        _end_with(draft, Finished("failed", error=event.error, retry=retry))
         return
     draft.change(retry=retry)
     if event.reruns:
@@ -431,7 +437,7 @@ def _count_tool_errors(draft: Draft, parts: tuple[ToolResultPart, ...]) -> None:
         draft.move(tool_errors=counts)
     worst = max(counts, key=lambda name: counts[name], default=None)
     if worst is not None and counts[worst] >= TOOL_ERRORS_IN_A_ROW:
-        _fold(draft, Finished("stopped", "tool-errors", {"tool": worst, "turns": counts[worst]}))
+        _end_with(draft, Finished("stopped", "tool-errors", {"tool": worst, "turns": counts[worst]}))
 
 
 def _guarded_part(draft: Draft, call: ToolUsePart, event: TurnAnswered) -> ToolResultPart:

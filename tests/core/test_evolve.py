@@ -9,6 +9,8 @@ import pytest
 from deuz_workers.core.call_ids import identify_calls
 from deuz_workers.core.change import ItemRow, Settle
 from deuz_workers.core.codec import decode
+from deuz_workers.core.decide import decide
+from deuz_workers.core.effects import Finish
 from deuz_workers.core.events import (
     CallCompleted,
     CallExecuted,
@@ -235,3 +237,23 @@ def test_only_what_came_of_a_call_is_progress() -> None:
     began = after(settled(answered), CallStarted("c1", "add", False))
     assert not to_change(began, COMMIT).progress
     assert to_change(after(settled(began), CallExecuted("c1", 1)), COMMIT).progress
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        replace(replied("no"), finish_reason="content_filter"),
+        replace(replied(call("c1")), finish_reason="content_filter"),
+        replace(replied(call("c1")), finish_reason="length"),
+        ModelCallFailed({"name": "ModelError", "message": "gone"}, "no", None, None),
+    ],
+)
+def test_a_cancelled_run_ends_as_aborted_whatever_comes_behind(came: ModelReplied | ModelCallFailed) -> None:
+    """A cancel that was taken in while a call went on decides how the run ends; alone, what came would end it otherwise."""
+    asked = after(queued(), opened())
+    assert after(asked, came).envelope.is_final
+    run = after(asked, NotesFolded(1, cancelled=True), came)
+    assert (run.envelope.is_final, run.open_calls) == (False, ())
+    effect = decide(run)
+    assert isinstance(effect, Finish)
+    assert (effect.ending.status, effect.ending.reason) == ("stopped", "aborted")
