@@ -123,10 +123,7 @@ class AsyncClient:
             policy,
             shared_budgets,
         )
-        name = agent if isinstance(agent, str) else agent.name
-        self._app.registry.check_agent(name)
-        asked = agent_run(self._app.ids, name, self._app.agents.get(name), prompt=prompt, messages=messages, options=options)
-        return await self._create(asked, options, connection)
+        return await self._create(self._asked(agent, prompt, messages, options), options, connection)
 
     def stream(
         self,
@@ -467,11 +464,12 @@ class AsyncClient:
         name = agent if isinstance(agent, str) else agent.name
         self._app.registry.check_agent(name)
         known = self._app.agents.get(name)
-        return agent_run(self._app.ids, name, known, prompt=prompt, messages=messages, options=options)
+        trace = self._app.telemetry.carried()
+        return agent_run(self._app.ids, name, known, prompt=prompt, messages=messages, options=options, trace=trace)
 
     async def _create_swarm(self, swarm: Swarm, options: Options, connection: Any) -> AsyncSwarmHandle:
         swarm.check_bindings(self._app.registry)
-        head, rows = swarm.new_run(self._app.ids, self._app.agents, options)
+        head, rows = swarm.new_run(self._app.ids, self._app.agents, options, self._app.telemetry.carried())
         try:
             created = await self._access.store.create(head, rows, connection=connection)
             check_created(head, created, options)
@@ -497,4 +495,4 @@ class AsyncClient:
 
 
 def bell_of(run: NewRun) -> Bell:
-    return Bell(run.scope, run.run_id, run.queue, 0, run.priority, run.agent)
+    return Bell(run.scope, run.run_id, run.queue, 0, run.priority, run.agent, run.trace)

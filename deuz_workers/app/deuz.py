@@ -42,7 +42,9 @@ from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.runtime import Clock, Ids
 from deuz_workers.ports.store import RunStore
+from deuz_workers.ports.telemetry import Telemetry
 from deuz_workers.providers.prices import Price, PriceList
+from deuz_workers.telemetry import open_telemetry
 
 T = TypeVar("T")
 
@@ -322,6 +324,11 @@ class Deuz:
     def breakers(self) -> Breakers:
         """Which models are left alone for a while; shared by the pool where there is a Redis."""
         return breakers_of(self.settings, self.clock)
+
+    @cached_property
+    def telemetry(self) -> Telemetry:
+        """Where spans and metrics of its runs go. Raises `ConfigurationError` where it is on and not installed."""
+        return open_telemetry(self.settings.telemetry, self.clock)
 
     @cached_property
     def signer(self) -> ApprovalSigner | None:

@@ -173,6 +173,7 @@ def agent_run(
     prompt: Content | None,
     messages: Iterable[GivenMessage] | None,
     options: Options,
+    trace: str | None = None,
 ) -> NewRun:
     """The row of a run of `agent`; `known`: its definition, where this process has it."""
     history = first_messages(prompt, messages)
@@ -192,6 +193,7 @@ def agent_run(
         scopes=((run_scope_key(rid),) if budget else ()) + shared_keys(options.shared),
         shared=options.shared,
         policy=policy,
+        trace=trace,
     )
     records = [message_to_record(message) for message in history]
     return NewRun(
@@ -212,6 +214,7 @@ def agent_run(
         idempotency_key=options.idempotency_key,
         input_digest=digest({"agent": agent, "messages": records, "budget": budget_record(budget), **asked_for}),
         budget=budget,
+        trace=trace,
     )
 
 

@@ -73,6 +73,7 @@ class Runtime:
             breakers=app.breakers,
             builds=builds or NoBuilds(),
             contexts=contexts,
+            telemetry=app.telemetry,
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

@@ -16,6 +16,7 @@ OTHER_VARIABLES = frozenset(
         "DEUZ_APP_DIR",
         "DEUZ_COMPANION_OF",
         "DEUZ_CONFIG",
+        "DEUZ_LOG_FORMAT",
         "DEUZ_POSTGRES_BIN_DIR",
         "DEUZ_POSTGRES_PASSWORD",
         "DEUZ_REDIS_SERVER",

@@ -106,6 +106,8 @@ class Settings(BaseSettings):
     """Sites whose pages may use the gateway from a browser; in the environment with commas between. Empty: none but its own."""
     gateway_max_body_bytes: int = Field(1_000_000, ge=1_000)
     """Longest request body that the gateway reads."""
+    telemetry: Literal["off", "on", "content"] = "off"
+    """Spans and metrics of runs by OpenTelemetry (extra `otel`); `content`: spans hold what was said, too."""
     remote_control: Literal["inspect", "off"] = "inspect"
     events: bool = True
     """Celery events, which Flower shows."""

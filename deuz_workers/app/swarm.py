@@ -110,8 +110,10 @@ class Swarm:
                     f"the application knows {', '.join(names) or 'none'}"
                 )
 
-    def new_run(self, ids: Ids, agents: Mapping[str, Agent], options: Options) -> tuple[NewRun, NewSwarm]:
-        """The rows of one run of this swarm."""
+    def new_run(
+        self, ids: Ids, agents: Mapping[str, Agent], options: Options, trace: str | None = None
+    ) -> tuple[NewRun, NewSwarm]:
+        """The rows of one run of this swarm; `trace`: see `AgentRunEnvelope`."""
         rid = ids.rid()
         run_id = options.run_id or str(rid)
         budget = options.budget or self.budget
@@ -123,7 +125,9 @@ class Swarm:
             run_id,
             "swarm",
             self.name,
-            encode_body(AgentRunEnvelope(rid, options.scope, run_id, "swarm", self.name, scopes=scopes, shared=shared)),
+            encode_body(
+                AgentRunEnvelope(rid, options.scope, run_id, "swarm", self.name, scopes=scopes, shared=shared, trace=trace)
+            ),
             queue=options.queue or self.queue or "default",
             priority=options.priority,
             start=when("start_at", options.start_at),
@@ -132,6 +136,7 @@ class Swarm:
             idempotency_key=options.idempotency_key,
             input_digest=self._digest(budget, shared),
             budget=budget,
+            trace=trace,
         )
         order = ranks(self._edges())
         tasks = tuple(
@@ -162,6 +167,7 @@ class Swarm:
             limits=known.limits if known else Limits(),
             scopes=((run_scope_key(rid),) if budget else ()) + scopes,
             shared=shared,
+            trace=head.trace,
         )
         return NewRun(
             rid,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deuz_workers.cli.session import AppOption, needed_application
-from deuz_workers.cli.worker import Level, set_up_logging
+from deuz_workers.cli.worker import Level, LogFormat, LogFormatOption, set_up_logging
 from deuz_workers.errors import ConfigurationError
 
 
@@ -17,6 +17,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free, which the log names.")] = 8080,
     loglevel: Annotated[Level, typer.Option("--loglevel", "-l", help="What is logged.", case_sensitive=False)] = Level.info,
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Serve runs and swarms over HTTP until SIGTERM or Ctrl-C. Workers execute them; see deuz token for credentials."""
     missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]
@@ -24,5 +25,5 @@ def serve(
         raise ConfigurationError(f"{', '.join(missing)} cannot be imported; pip install 'deuz_workers[gateway]'")
     from deuz_workers.gateway.serve import serve as serve_gateway
 
-    set_up_logging(loglevel.value, None)
+    set_up_logging(loglevel.value, None, log_format)
     serve_gateway(needed_application(app, logs=True), host=host, port=port)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from deuz_workers.app.log_lines import JsonLines, TextLines
 from deuz_workers.cli.session import AppOption, needed_application
 
 
@@ -16,6 +17,16 @@ class Pool(StrEnum):
     threads = "threads"
     prefork = "prefork"
     solo = "solo"
+
+
+class LogFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+LogFormatOption = Annotated[
+    LogFormat, typer.Option(envvar="DEUZ_LOG_FORMAT", help="Lines of key=value pairs, or JSON objects.", case_sensitive=False)
+]
 
 
 class Level(StrEnum):
@@ -41,13 +52,14 @@ def worker(
     log_config: Annotated[
         str | None, typer.Option("--log-config", metavar="FILE", help="A TOML file for logging.config.dictConfig.")
     ] = None,
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Execute runs until SIGTERM or Ctrl-C, then drain and end with 0; a second signal hurries.
 
     With a broker this is a Celery worker. Without one (no Redis) it is a plain process that looks for work itself, and any
     number of them share the database.
     """
-    set_up_logging(loglevel.value, log_config)
+    set_up_logging(loglevel.value, log_config, log_format)
     deuz = needed_application(app, logs=True)
     os.environ.setdefault("DEUZ_APP", app or "")
     names = None if queues is None else [found for part in queues.split(",") if (found := part.strip())]
@@ -67,8 +79,8 @@ def worker(
     raise typer.Exit(code)
 
 
-def set_up_logging(level: str, file: str | None) -> None:
-    """Log lines go to stderr, or wherever `file` says."""
+def set_up_logging(level: str, file: str | None, form: LogFormat = LogFormat.text) -> None:
+    """Log lines go to stderr, or wherever and however `file` says."""
     if file is not None:
         import tomllib
         from logging.config import dictConfig
@@ -81,7 +93,9 @@ def set_up_logging(level: str, file: str | None) -> None:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"the logging file {file!r} cannot be used: {error}") from None
         return
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == LogFormat.json else TextLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     # Their INFO lines repeat what ours say, once per step.
     for noisy in ("httpx", "httpcore", "celery.app.trace", "celery.worker.strategy", "kombu"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))

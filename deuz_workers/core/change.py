@@ -140,6 +140,8 @@ class Bell:
     """Highest revision that the ringer saw. It gates nothing."""
     priority: int = 0
     agent: str = ""
+    trace: str | None = None
+    """What the run is part of for whoever collects traces, where the ringer knows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def delegated(envelope: AgentRunEnvelope, step: int, call: ToolUsePart, prompt: 
             envelope.run_id if envelope.parent is None else envelope.parent.root,
             to.is_quiet or (envelope.parent is not None and envelope.parent.is_quiet),
         ),
+        trace=envelope.trace,
     )
     messages = (MessageRow(0, encode(message_to_record(user(prompt)))),)
     row = NewChild(rid, run_id, to.agent, encode_body(child), messages, 1, to.concurrency_key, to.budget)

@@ -198,6 +198,8 @@ class AgentRunEnvelope:
     error: Mapping[str, object] | None = None
     parent: Parent | None = None
     """Of a run that another one delegated."""
+    trace: str | None = None
+    """What the run is part of for whoever collects traces, as a W3C `traceparent`; nothing is decided by it."""
     tool_results: Mapping[tuple[int, str], Receipt] = field(default_factory=lambda: NO_RECEIPTS)
     """Receipts by turn and call id, as whoever inspects a run reads them (ENV-016). They are rows of their own and no part of
     the body; an engine has those of its turn in `Run.receipts`."""
@@ -286,6 +288,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["output"] = envelope.output
     if envelope.parent is not None:
         record["parent"] = envelope.parent.to_record()
+    if envelope.trace is not None:
+        record["trace"] = envelope.trace
     return encode(record)
 
 
@@ -376,6 +380,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             has_output="output" in record,
             error=cast("Mapping[str, object] | None", record.get("error")),
             parent=None if record.get("parent") is None else Parent.from_record(cast("Mapping[str, object]", record["parent"])),
+            trace=cast("str | None", record.get("trace")),
         )
     except (KeyError, TypeError, AssertionError, ConfigurationError) as error:
         raise CodecError(f"envelope of run {head.run_id!r} is not readable: {type(error).__name__} {error}") from error

@@ -113,7 +113,9 @@ class Calls:
             return await self._projected(call_id, tool, value)
         assert tool is not None
         try:
-            value = await self._execute(planned, tool)
+            with self.gear.telemetry.tool_call(self.committer.run, planned.call) as ended:
+                value = await self._execute(planned, tool)
+                ended(value)
         except _Failed as failure:
             self.on_end(call_id)
             return (CallFailed(call_id, failure.text, failure.outcome),)

@@ -24,11 +24,13 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.inputs import check_policies
 from deuz_workers.engine.leg import Leg, LoopEnd
+from deuz_workers.engine.log_place import at_run
 from deuz_workers.engine.loop import advance
 from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.telling import tell_commit
 from deuz_workers.engine.user_code import is_end_of
+from deuz_workers.engine.waiting import waits_since_ms
 from deuz_workers.errors import (
     AgentRunLeaseError,
     CheckpointVersionError,
@@ -126,7 +128,8 @@ class Engine:
         if self._draining:
             return StepReport("refused")
         try:
-            report = await self._step(scope, run_id, seen, self.gear.settings.alone if alone is None else alone)
+            with at_run(scope, run_id):
+                report = await self._step(scope, run_id, seen, self.gear.settings.alone if alone is None else alone)
         except (LeaseStoreUnavailableError, StoreUnavailableError) as error:
             log.warning("step_unreachable run=%s error=%s", run_id, error.code)
             return StepReport("unreachable", error=error)
@@ -310,6 +313,7 @@ class Engine:
         def applied(as_saved: Run, revision: int) -> None:
             hold.saw(revision)
             tell_commit(gear.sink, as_saved, revision)
+            gear.telemetry.saved(as_saved)
 
         committer = Committer(
             gear.store, run, gear.clock, gear.ids, gear.settings.outcome_patience_ms, lambda: hold.state != "lost", applied
@@ -317,9 +321,10 @@ class Engine:
         leg = Leg(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
         end: StepEnd = "over"
         try:
-            end = await advance(leg, gear.settings.step_turns)
-            if end == "ended" and head.status not in FINAL and committer.run.envelope.phase == "extracting":
-                end = await self._extract(leg, bells)
+            with gear.telemetry.step(run, head.created_at_ms, await waits_since_ms(gear, head)):
+                end = await advance(leg, gear.settings.step_turns)
+                if end == "ended" and head.status not in FINAL and committer.run.envelope.phase == "extracting":
+                    end = await self._extract(leg, bells)
         except StepOver as over:
             log.info("step_over run=%s why=%s", run_id, over.why)
             if hold.state == "lost":
@@ -433,7 +438,7 @@ class Engine:
         goes_on = not run.envelope.is_final or run.envelope.phase == "extracting"
         is_due = end == "drained" if last is None else last.due
         if is_due and goes_on and end in ("turn", "waiting", "suspended", "drained"):
-            bells.append(bell_of(head, committer.stored.envelope.revision))
+            bells.append(replace(bell_of(head, committer.stored.envelope.revision), trace=run.envelope.trace))
         if end not in ("ended", "suspended", "parked"):
             return
         if last is not None and last.readied_swarm is not None:

@@ -218,7 +218,7 @@ class Extracting:
 
     async def _end(self, outcome: Extraction, *, released: bool = False) -> LoopEnd:
         if outcome.error is not None:
-            log.warning("%s run=%s", outcome.error.get("code"), self.leg.head.run_id)
+            log.warning("memory_not_extracted run=%s error=%s", self.leg.head.run_id, outcome.error.get("code"))
         await self.leg.commit(ExtractionEnded(outcome, released))
         return "ended"
 

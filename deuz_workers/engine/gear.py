@@ -20,6 +20,7 @@ from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.live import LiveSink
 from deuz_workers.ports.runtime import Clock, Doorbell, Ids, Prices, Threads
 from deuz_workers.ports.store import Known, RunStore
+from deuz_workers.ports.telemetry import NoTelemetry, Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Gear:
     """Told when a budget is nearly used up; what it does changes nothing."""
     signer: ApprovalSigner | None = None
     """Checks the tokens of approvals; None: they need none."""
+    telemetry: Telemetry = field(default_factory=NoTelemetry)
     process: str = ""
     """Names this process in the leases that it claims, for people who ask where a run is: `host:pid`."""
 

@@ -81,7 +81,10 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
         return None
     await watch_budgets(leg)
     leg.hold_for(call.limits.model_timeout_ms, label)
-    event = await call.send(leg.stop, leg.committer.run.envelope.revision, leg.head.deadline_in_ms)
+    admitted = leg.committer.run
+    with leg.gear.telemetry.model_call(admitted, call.model.name) as ended:
+        event = await call.send(leg.stop, admitted.envelope.revision, leg.head.deadline_in_ms)
+        ended(event)
     await settle_rates(leg, rates, tokens, event)
     if event is not None:
         if isinstance(event, ModelCallFailed) and _time_is_over(leg):

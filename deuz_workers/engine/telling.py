@@ -10,6 +10,7 @@ from deuz_workers.core.delegation import path_of
 from deuz_workers.core.live import LivePart, forwarded, parts_of
 from deuz_workers.core.parent import Parent
 from deuz_workers.core.run import Run
+from deuz_workers.engine.log_place import note_place
 from deuz_workers.ports.live import LiveSink
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 def tell_commit(sink: LiveSink, run: Run, revision: int) -> None:
     """Readers are told what the commit of everything unsaved in `run` says, now that it is applied as `revision`."""
+    note_place(run)
     scope, run_id, parent = run.envelope.scope, run.envelope.run_id, run.envelope.parent
     try:
         if sink.wants(scope, run_id):

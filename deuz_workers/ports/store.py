@@ -75,6 +75,8 @@ class NewRun:
     """Of what the producer asked for; tells a repeated start from a conflicting one."""
     budget: Budget | None = None
     """Makes the scope row `run:<rid>`, whose key stands in the body's scopes."""
+    trace: str | None = None
+    """As in the body, for its doorbell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,10 @@ def add_enqueue_task(celery: Celery, host: Host) -> None:
     @celery.task(name=ENQUEUE_TASK, bind=True, shared=False, Request=QUIET_REQUEST, throws=(EnqueueRefusedError,))
     def enqueue(task: Any, *args: Any, **order: Any) -> str:
         """Write the row of one run; returns its id. Raises `EnqueueRefusedError`, with the code of what was wrong."""
-        key = str(task.request.id)
+        key, trace = str(task.request.id), task.request.get("traceparent")  # of this thread, and not of the loop's
         code, reason = "configuration", ""
         try:
-            return host.here.call(lambda: _enqueue(host, key, args, order))
+            return host.here.call(lambda: _enqueue(host, key, args, order, trace))
         except StoreUnavailableError as error:
             raise Reject(error.code, requeue=True) from None
         except EnqueueRefusedError as error:
@@ -77,12 +77,15 @@ def add_enqueue_task(celery: Celery, host: Host) -> None:
         raise EnqueueRefusedError(f"the message {shown_id(key)!r} was refused: {code}{reason}", reason=code)
 
 
-async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any]) -> str:
-    """Raises what `AsyncClient.enqueue` raises; `StoreUnavailableError` only when the worker drains."""
+async def _enqueue(host: Host, key: str, args: tuple[Any, ...], order: Mapping[str, Any], trace: str | None) -> str:
+    """`trace`: a header that those who trace Celery put there.
+
+    Raises what `AsyncClient.enqueue` raises; `StoreUnavailableError` only when the worker drains."""
     request = check_order(host.app, key, args, order)
 
     async def write() -> str:
-        return (await host.app.aio.enqueue(idempotency_key=key, **request)).run_id
+        with host.app.telemetry.continuing(trace):
+            return (await host.app.aio.enqueue(idempotency_key=key, **request)).run_id
 
     return await until_stored(host, "enqueue", key, write)
 
