@@ -62,6 +62,7 @@ from tests.app.remembering import (
     texts,
     update,
 )
+from tests.app.test_brakes import until_held
 from tests.app.world import World
 
 MIXED = (facts("moved to Rome", "has two dogs"), changes(delete(0), update(1, "has two dogs"), add("lives in Rome")))
@@ -625,3 +626,69 @@ async def test_an_embedder_that_fails_costs_the_run_nothing_but_its_recall(world
     assert state.recall == {"status": "failed", "error": {"name": "RuntimeError", "code": "embedder"}}
     assert state.extraction is not None
     assert (state.extraction.status, (state.extraction.error or {})["code"]) == ("failed", "embedder")
+
+
+# -- whoever does it ---------------------------------------------------------------------------------------------------------
+
+
+def by_question(system: str) -> str:
+    return TEA[0] if system == ASK_FACTS else TEA[1]
+
+
+@pytest.mark.spec("MEM-020", "MEM-022")
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+async def test_wherever_a_process_dies_the_fact_is_there_once(world: World, at: int, applied: bool) -> None:
+    """Before or behind any commit of the run and its extraction: the next process brings both to their ends."""
+
+    async def answer(system: str, user: str) -> str:
+        return by_question(system)
+
+    agent = remembering(answer)
+    await dies(world, agent, at, applied=applied)
+    async with driver(world.process(agent)) as driving:
+        assert await driving.drive([("default", "r")]) == {}
+    head, extraction = await world.head("r"), await extraction_of(world)
+    assert (head.status, head.phase, head.due_in_ms, extraction.status) == ("completed", "loop", None, "completed")
+    assert (await texts(world), extraction.mutations) == (["likes tea"], 1)
+
+
+async def test_of_two_executors_one_writes(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The first waits for the memory LLM while another one, that cannot see its lease, takes the extraction over. The plan that
+    the first makes then is refused, and it writes nothing."""
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(system: str, user: str) -> str:
+        asked.set()
+        await go.wait()
+        return by_question(system).replace("likes tea", "likes coffee")
+
+    async def answer(system: str, user: str) -> str:
+        return by_question(system)
+
+    first = asyncio.ensure_future(world.elsewhere(remembering(slow)).aio.run_embedded("x", "go", run_id="r"))
+    await asked.wait()
+    async with driver(world.process(remembering(answer))) as driving:
+        assert await driving.drive([("default", "r")]) == {}
+    revision = (await world.head("r")).revision
+    go.set()
+    with caplog.at_level(logging.INFO):
+        await first
+    assert "was overtaken by" in caplog.text
+    assert (await texts(world), (await world.head("r")).revision) == (["likes tea"], revision)
+    assert (await extraction_of(world)).status == "completed"
+
+
+async def test_a_brake_keeps_the_extraction_waiting(world: World) -> None:
+    """The run has ended; the memory LLM is asked once the brake is lifted."""
+    llm = says(*TEA)
+    agent = remembering(llm)
+    app = world.process(agent)
+    await app.aio.operator.set_brake("model", "memory:Llm")
+    running = asyncio.ensure_future(app.aio.run_embedded("x", "go", run_id="r"))
+    await until_held(app, running)
+    head = await world.head("r")
+    assert (head.status, head.phase, llm.asked, running.done()) == ("completed", "extracting", [], False)
+    await app.aio.operator.lift_brake("model", "memory:Llm")
+    assert (await running).status == "completed"
+    assert (len(llm.asked), await texts(world)) == (2, ["likes tea"])
