@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from typing import cast
 
@@ -55,3 +56,23 @@ def test_a_worker_killed_behind_the_end_leaves_the_extraction_to_another(pool: P
     assert [record.text for record in found] == ["likes tea"]
     assert [line.split()[0] for line in pool.lines("asked")] == ["facts", "facts", "changes"]
     wait_until(lambda: LOOP.run(client.leases.peek(f"run:default/{handle.run_id}")).ms_left is None, "the lease is given back")
+
+
+@pytest.mark.spec("MEM-032")
+def test_a_worker_that_drains_hands_the_extraction_on(pool: Pool, client: Deuz) -> None:
+    """Past its grace the question is ended, the lease given back and the run rung for: another worker asks again at once."""
+    pool.switch_sweep_off()
+    worker = pool.start(drain_grace_ms=100)
+    handle = client.enqueue("clerk", "go")
+    pool.wait_for_lines("asked")
+    pool.start()
+    worker.signal(signal.SIGTERM)
+    assert worker.ended() == 0
+    pool.wait_for_lines("asked", 2)
+    pool.go("facts")
+    assert handle.result(60).status == "completed"
+    envelope = handle.envelope()
+    assert envelope.memory is not None
+    assert envelope.memory.extraction is not None
+    assert (envelope.memory.extraction.status, envelope.memory.extraction.attempts) == ("completed", 2)
+    assert [line.split()[0] for line in pool.lines("asked")] == ["facts", "facts", "changes"]
