@@ -184,6 +184,10 @@ def _to_do(head: Head, run: Run, effects: tuple[UnknownEffect, ...], waiting: tu
         asks = "approve or deny" if isinstance(item, PendingApproval) else "hand in the client's result of"
         what = f"{asks} {item.tool_name} (call {item.tool_call_id}, turn {item.step})"
         yield ToDo(what, tuple(answer_commands(head.run_id, head.scope, asdict(item))))
+    memory = run.envelope.memory
+    if memory is not None and memory.extraction is not None and memory.extraction.status == "failed":
+        code = (memory.extraction.error or {}).get("code")
+        yield ToDo(f"what it leaves in the memory was not extracted ({code}): reconcile_agent_run(..., agent=...) looks again")
     if run.envelope.checkpoint.open_call is not None and head.status not in FINAL:
         yield ToDo("nothing: a model call is open, or its process died and the next one repeats it")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from deuz_workers import (
     Agent,
     AgentRunLeaseError,
     Budget,
+    ConfigurationError,
     Embedding,
     Inconclusive,
     Limits,
@@ -28,6 +30,7 @@ from deuz_workers import (
     Usage,
     Verified,
     VerifyContext,
+    inspect_run,
     reconcile_agent_run,
     tool,
 )
@@ -36,6 +39,7 @@ from deuz_workers.core.change import Change, Outcome
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import decode_body, decode_envelope
 from deuz_workers.core.extraction_plan import ASK_CHANGES, ASK_FACTS
+from deuz_workers.core.memory import is_recall
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run_memory import PARTIAL
 from deuz_workers.core.usage import Budget as Amounts
@@ -83,10 +87,10 @@ async def repaired(world: World, agent: Agent, run_id: str = "r") -> Any:
     return (await reconcile_agent_run(run_id, agent=agent, store=world.store, leases=memory_leases())).record
 
 
-async def dies(world: World, agent: Agent, at: int, *, applied: bool = True) -> None:
+async def dies(world: World, agent: Agent, at: int, *, applied: bool = True, run_id: str = "r") -> None:
     """The process ends at its commit number `at`; with one turn and no tool the second one is the terminal one."""
     with pytest.raises(ProcessDied):
-        await world.dying(agent, at=at, applied=applied).aio.run_embedded(agent.name, "go", run_id="r")
+        await world.dying(agent, at=at, applied=applied).aio.run_embedded(agent.name, "go", run_id=run_id)
     await world.later(600_000)
 
 
@@ -692,3 +696,44 @@ async def test_a_brake_keeps_the_extraction_waiting(world: World) -> None:
     await app.aio.operator.lift_brake("model", "memory:Llm")
     assert (await running).status == "completed"
     assert (len(llm.asked), await texts(world)) == (2, ["likes tea"])
+
+
+async def test_a_fork_remembers_for_itself(world: World) -> None:
+    """It goes on behind what was recalled, without another recall, and what it says is extracted under an id of its own."""
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    async def answer(system: str, user: str) -> str:
+        return by_question(system)
+
+    await world.store.write_memories("default", [remembered("has a dog")])
+    agent = remembering(answer, calls(call("look")), "done", tools=[look])
+    await run(world, agent)
+    app = world.process(agent)
+    fork = await app.aio.fork("r", 1, new_run_id="s")
+    async with driver(app) as driving:
+        assert await driving.drive([("default", fork.run_id)]) == {}
+    first, second = await state_of(world), await state_of(world, "s")
+    assert first.extraction is not None
+    assert second.extraction is not None
+    assert (second.extraction.status, second.extraction.operation_id != first.extraction.operation_id) == ("completed", True)
+    request = model_of(agent).requests[-1]
+    assert [is_recall(message) for message in request.messages] == [False, True, False, False]
+    [tea] = [record for record in await stored(world) if record.text == "likes tea"]
+    assert tea.operation_id == second.extraction.operation_id
+
+
+async def test_what_is_left_to_do_is_part_of_a_report(world: World) -> None:
+    """A failed extraction says how it is looked at again; a run whose extraction is pending is not exported half way."""
+    agent = remembering(says("nonsense"))
+    await run(world, agent)
+    report = await inspect_run("r", store=world.store)
+    assert ["reconcile_agent_run" in task.what for task in report.to_do] == [True]
+    await run(world, Agent("y", model=MockModel(["done"])), "plain")
+    await dies(world, remembering(says(), name="z"), 2, run_id="s")
+    app = world.process(agent)
+    assert json.loads(await app.aio.export_run("plain"))["run"]["status"] == "completed"
+    with pytest.raises(ConfigurationError, match="extracted"):
+        await app.aio.export_run("s")
