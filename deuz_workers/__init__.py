@@ -30,6 +30,7 @@ from deuz_workers.errors import (
     ConfigurationError,
     DeadlinePassed,
     DeuzError,
+    EgressRefusedError,
     EnqueueRefusedError,
     ExecutionPolicyError,
     ForkRefusedError,
@@ -128,6 +129,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.swarm import Swarm, Task
     from deuz_workers.app.swarm_result import SwarmResult
     from deuz_workers.app.ui_state import AgentState, agent_state_from_parts
+    from deuz_workers.app.webhook_request import verify_asgi, verify_wsgi
     from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.budget_warning import BudgetWarning
@@ -138,6 +140,14 @@ if TYPE_CHECKING:
     from deuz_workers.core.shared_budget import SharedBudget, Window
     from deuz_workers.core.signature import sign_order
     from deuz_workers.core.usage import Budget, Usage
+    from deuz_workers.core.webhook_check import (
+        SignedRequest,
+        UnsignedRequest,
+        verify_github_webhook,
+        verify_hmac_signature,
+        verify_slack_request,
+        verify_webhook,
+    )
     from deuz_workers.ports.compaction import CompactionPolicy
     from deuz_workers.ports.context import RunContext, RunFacts
     from deuz_workers.ports.definition import ReducerContext, ToolCallRequest
@@ -192,6 +202,7 @@ __all__ = [
     "Deuz",
     "DeuzError",
     "Discard",
+    "EgressRefusedError",
     "Embedding",
     "EnqueueRefusedError",
     "ExecutionContext",
@@ -272,6 +283,7 @@ __all__ = [
     "ServerUnavailableError",
     "Settings",
     "SharedBudget",
+    "SignedRequest",
     "StepInfo",
     "StepPlan",
     "StoreContendedError",
@@ -299,6 +311,7 @@ __all__ = [
     "UnknownAgentError",
     "UnknownEffect",
     "UnknownToolError",
+    "UnsignedRequest",
     "UnsupportedPoolError",
     "Usage",
     "Verified",
@@ -325,6 +338,12 @@ __all__ = [
     "tokens_above",
     "tool",
     "tool_from_schema",
+    "verify_asgi",
+    "verify_github_webhook",
+    "verify_hmac_signature",
+    "verify_slack_request",
+    "verify_webhook",
+    "verify_wsgi",
 ]
 
 _HOMES = {
@@ -373,6 +392,15 @@ _HOMES = {
     "core.shared_budget": ("SharedBudget", "Window"),
     "core.signature": ("sign_order",),
     "core.usage": ("Budget", "Usage"),
+    "core.webhook_check": (
+        "SignedRequest",
+        "UnsignedRequest",
+        "verify_github_webhook",
+        "verify_hmac_signature",
+        "verify_slack_request",
+        "verify_webhook",
+    ),
+    "app.webhook_request": ("verify_asgi", "verify_wsgi"),
     "ports.compaction": ("CompactionPolicy",),
     "ports.context": ("RunContext", "RunFacts"),
     "ports.definition": ("ReducerContext", "ToolCallRequest"),

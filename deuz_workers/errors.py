@@ -55,7 +55,8 @@
     ├── SwarmConflictError
     ├── SwarmTaskTimeout
     ├── LoopDiedError                 (retry now) user code ended the event loop that a synchronous function waited for
-    └── EnqueueRefusedError           the door for messages is shut, or the message is wrong
+    ├── EnqueueRefusedError           the door for messages is shut, or the message is wrong
+    └── EgressRefusedError            a URL that came from data leads where nothing of ours goes
 
     Interruption (BaseException)      not an error of the user's code, so ``except Exception`` lets it pass
     ├── RunCancelled
@@ -487,6 +488,12 @@ class EnqueueRefusedError(DeuzError):
     """The message was refused."""
 
     code = "enqueue_refused"
+
+
+class EgressRefusedError(DeuzError):
+    """The address is not one that data may lead to."""
+
+    code = "egress_refused"
 
 
 class Interruption(BaseException):

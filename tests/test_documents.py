@@ -20,6 +20,7 @@ PAGES = (
     "docs/streams.md",
     "docs/subagents.md",
     "docs/swarms.md",
+    "docs/webhooks.md",
 )
 
 

@@ -28,6 +28,7 @@ from deuz_workers.app.stream import Stream
 from deuz_workers.app.subagents import with_subagents
 from deuz_workers.app.swarm import Swarm
 from deuz_workers.app.swarm_result import SwarmResult
+from deuz_workers.app.webhooks import AsyncWebhooks, Webhooks
 from deuz_workers.core.approval_token import ApprovalSigner
 from deuz_workers.core.budget_warning import BudgetWarning
 from deuz_workers.core.build import Build, build_of
@@ -107,6 +108,11 @@ class Deuz:
     def operator(self) -> Operator:
         """Brakes and rates."""
         return Operator(self.aio.operator)
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        """Endpoints that are told what happens to runs."""
+        return Webhooks(AsyncWebhooks(self))
 
     def enqueue(
         self,

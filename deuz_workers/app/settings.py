@@ -27,6 +27,7 @@ from deuz_workers.app.producer_key import ProducerKey
 from deuz_workers.app.setting_mistakes import explain
 from deuz_workers.app.setting_urls import check_url
 from deuz_workers.core.addresses import without_account
+from deuz_workers.core.egress import egress_of
 from deuz_workers.embedded.urls import broker_url as celery_spelling
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.errors import ConfigurationError
@@ -106,6 +107,13 @@ class Settings(BaseSettings):
     """Sites whose pages may use the gateway from a browser; in the environment with commas between. Empty: none but its own."""
     gateway_max_body_bytes: int = Field(1_000_000, ge=1_000)
     """Longest request body that the gateway reads."""
+    webhook_secret: SecretStr | None = Field(None, min_length=32)
+    """What secrets of webhooks are made from, the same for all workers. None: nobody is told anything."""
+    webhook_secret_before: SecretStr | None = Field(None, min_length=32)
+    """The one before: requests are signed with both, until all receivers have the new secrets."""
+    egress_allow: Annotated[tuple[str, ...], NoDecode] = ()
+    """Hosts, addresses and networks that URLs which come from data may lead to although they are private; in the environment
+    with commas between."""
     telemetry: Literal["off", "on", "content"] = "off"
     """Spans and metrics of runs by OpenTelemetry (extra `otel`); `content`: spans hold what was said, too."""
     remote_control: Literal["inspect", "off"] = "inspect"
@@ -134,7 +142,7 @@ class Settings(BaseSettings):
             return init_settings, env_settings
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=read_file(path))
 
-    @field_validator("queues", "gateway_origins", mode="before")
+    @field_validator("queues", "gateway_origins", "egress_allow", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
@@ -146,6 +154,15 @@ class Settings(BaseSettings):
         if twice:
             raise ValueError(f"there is more than one producer key with the id {', '.join(twice)}")
         return keys
+
+    @field_validator("egress_allow")
+    @classmethod
+    def _is_egress(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            egress_of(value)
+        except ConfigurationError as error:
+            raise ValueError(error.message) from None
+        return value
 
     @field_validator("redis_url", "leases_url", "broker_url", "live_url", "prices_file", mode="before")
     @classmethod

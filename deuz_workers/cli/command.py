@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deuz_workers.cli import brake, budget, db, demo, doctor, keys, runs, serve, swarm, token, worker
+from deuz_workers.cli import brake, budget, db, demo, doctor, keys, runs, serve, swarm, token, webhooks, worker
 from deuz_workers.cli import run as start
 from deuz_workers.cli.exits import MEANINGS, Exit, exit_of
 from deuz_workers.cli.output import report_error
@@ -37,6 +37,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(keys.rates, name="rates")
 app.add_typer(db.app, name="db")
 app.add_typer(token.app, name="token")
+app.add_typer(webhooks.app, name="webhooks")
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 

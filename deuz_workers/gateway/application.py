@@ -20,7 +20,7 @@ from deuz_workers.app.names import is_keepable
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.stream_ticket import StreamTicket, TicketSigner
 from deuz_workers.errors import DeuzError
-from deuz_workers.gateway import runs, service, swarms
+from deuz_workers.gateway import runs, service, swarms, webhooks
 from deuz_workers.gateway.authentication import Authenticate, bearer_tokens, refuse_tokens_in_query, unauthorized
 from deuz_workers.gateway.bodies import Query
 from deuz_workers.gateway.bridge import IDLE_S
@@ -33,7 +33,12 @@ from deuz_workers.gateway.responses import JsonResponse
 from deuz_workers.gateway.sse import SseResponse
 from deuz_workers.gateway.streams import Streams
 
-OPERATIONS: tuple[Operation, ...] = (*runs.OPERATIONS, *swarms.OPERATIONS, *service.OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (
+    *runs.OPERATIONS,
+    *swarms.OPERATIONS,
+    *webhooks.OPERATIONS,
+    *service.OPERATIONS,
+)
 NOBODY = Principal("", (ALL,))
 M = TypeVar("M", bound=BaseModel)
 

@@ -219,6 +219,28 @@ class HttpPool:
         return client
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    status: int
+    retry_after_ms: int | None
+
+
+async def post_pinned(url: str, *, authority: str, name: str, headers: Mapping[str, str], body: bytes) -> Answered:
+    """One POST to `url`, whose host is an address, as if it had the name: in the header `Host`, and for the certificate.
+
+    On a connection of its own, without proxies, cookies and redirects; of the answer the head is read. Raises `ModelError`.
+    """
+    none_kept = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(verify=_tls(), limits=none_kept, cookies=_no_cookies(), trust_env=False) as http:
+        given = {**headers, "host": authority}
+        extensions = {"sni_hostname": name}
+        request = http.build_request("POST", url, headers=given, content=body, timeout=None, extensions=extensions)
+        with _translated(name):
+            answer = await http.send(request, stream=True, follow_redirects=False)
+            await answer.aclose()
+    return Answered(answer.status_code, retry_after_ms(answer.headers.get("retry-after", ""), ""))
+
+
 class _Imitation(httpx.AsyncBaseTransport):
     """Hands requests to a function instead of sending them."""
 

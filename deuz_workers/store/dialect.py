@@ -160,6 +160,27 @@ count_memories
 delete_expired_memories
     ``scope id_name id_value at_ms?`` -> ``count``
 
+Webhooks
+--------
+add_webhook
+    ``webhook_id scope url events`` (list) -> ``webhook_id``; no row where that is there
+webhooks
+    ``scope?`` -> ``webhook_id scope url events created_at_ms failures disabled? waiting given_up``, oldest first; ``events`` is
+    a list, or its JSON
+remove_webhook, enable_webhook
+    ``webhook_id scope?`` -> ``webhook_id``; no row where there is none of that id (in the scope)
+replay_webhook
+    ``webhook_id scope? run_id? since_ms? outcome?`` -> ``count`` of deliveries that are to be made again, ``found``
+collect_webhook_events
+    ``keep_ms`` -> ``count`` of new deliveries
+take_webhook_deliveries
+    ``limit batch claim_ms`` -> ``webhook_id url failures rid seq scope run_id agent kind body attempts at_ms now_ms``, oldest
+    first for each of up to ``limit`` webhooks, which are not due for ``claim_ms``
+webhook_delivered
+    ``webhook_id rid seq is_last`` -> nothing that is looked at
+webhook_failed
+    ``webhook_id rid seq wait_ms most_attempts patience_ms disable?`` -> ``disabled?`` of the webhook
+
 Concurrency keys
 ----------------
 take_slot

@@ -58,6 +58,7 @@ from deuz_workers.store.sql_budgets import SqlBudgets
 from deuz_workers.store.sql_controls import READS, SqlControls
 from deuz_workers.store.sql_gateway import SqlGateway
 from deuz_workers.store.sql_memory import SqlMemory
+from deuz_workers.store.sql_webhooks import SqlWebhooks
 
 PATIENCE_MS = 5_000
 """How long an operation is offered again while the database is away; a failover between two zones takes about as long."""
@@ -96,11 +97,12 @@ _READS = READS | frozenset(
         "tree",
         "unclean_ends",
         "usage",
+        "webhooks",
     )
 )
 
 
-class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlMemory, RunStore):
+class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlWebhooks, SqlMemory, RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(

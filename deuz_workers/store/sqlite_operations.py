@@ -19,6 +19,7 @@ from deuz_workers.store import (
     sqlite_slots,
     sqlite_swarms,
     sqlite_sweep,
+    sqlite_webhooks,
 )
 from deuz_workers.store.sqlite_commit import commit
 from deuz_workers.store.sqlite_connection import Begin, Body
@@ -96,6 +97,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "read_frames",
             "last_frame",
             "access_tokens",
+            "webhooks",
             sqlite_gateway.find_access_token,
         ),
         **_reads(sqlite_controls.controls),
@@ -117,6 +119,14 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_reads(sqlite_memory.find_memories, "count_memories"),
         **_writes(sqlite_memory.write_memories, sqlite_memory.delete_memories, sqlite_memory.delete_expired_memories),
         **_writes(sqlite_gateway.add_access_token, sqlite_gateway.revoke_access_token),
+        **_writes(sqlite_webhooks.add_webhook, sqlite_webhooks.remove_webhook, sqlite_webhooks.enable_webhook),
+        **_writes(sqlite_webhooks.webhook_delivered, sqlite_webhooks.webhook_failed),
+        **_writes(
+            sqlite_webhooks.collect_webhook_events,
+            sqlite_webhooks.take_webhook_deliveries,
+            sqlite_webhooks.replay_webhook,
+            touches_many=True,
+        ),
         **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.insert_run, touches_many=True),
         **_writes(
             sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, sqlite_children.cancel_children, touches_many=True

@@ -54,7 +54,14 @@ async def _serve(app: Deuz, concurrency: int, queues: tuple[str, ...]) -> None:
         working_on = what_it_works_on(app, app.settings.model_copy(update={"queues": queues}))
         log.info("worker_open pid=%d pool=none concurrency=%d %s", os.getpid(), concurrency, working_on)
         await app.store.hasten(queues, sorted(app.registry.names), HASTENED)  # what no other worker could execute
-        await driving.serve(stop, grace_ms=app.settings.drain_grace_ms)
+        courier = app.webhooks.aio.courier()
+        telling = None if courier is None else asyncio.create_task(courier.run(), name="deuz-webhooks")
+        try:
+            await driving.serve(stop, grace_ms=app.settings.drain_grace_ms)
+        finally:
+            if telling is not None:
+                telling.cancel()
+                await asyncio.wait((telling,))
     await app.aclose()
 
 

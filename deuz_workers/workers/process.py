@@ -152,6 +152,8 @@ class WorkerProcess:
             asyncio.create_task(self._open(runtime, self._ready, sweeper), name="deuz-sweep"),
             asyncio.create_task(self._announce(runtime, self._ready), name="deuz-announce"),
         ]
+        if (courier := self.app.webhooks.aio.courier()) is not None:
+            self._duties.append(asyncio.create_task(self._when_ready(courier.run), name="deuz-webhooks"))
 
     async def _open(self, runtime: Runtime, ready: asyncio.Event, sweeper: Sweeper) -> None:
         told = ""
