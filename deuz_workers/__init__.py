@@ -161,7 +161,7 @@ if TYPE_CHECKING:
         cost_above,
         tokens_above,
     )
-    from deuz_workers.ports.memory import Embedding, Memory, MemoryCharge, MemoryReply, MemorySeams, MemoryStore
+    from deuz_workers.ports.memory import Embedding, Memory, MemoryReply, MemorySeams, MemoryStore
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
     from deuz_workers.providers.anthropic.model import AnthropicModel
@@ -225,7 +225,6 @@ __all__ = [
     "Limits",
     "LoopDiedError",
     "Memory",
-    "MemoryCharge",
     "MemoryQuery",
     "MemoryRecord",
     "MemoryReply",
@@ -414,7 +413,7 @@ _HOMES = {
         "cost_above",
         "tokens_above",
     ),
-    "ports.memory": ("Embedding", "Memory", "MemoryCharge", "MemoryReply", "MemorySeams", "MemoryStore"),
+    "ports.memory": ("Embedding", "Memory", "MemoryReply", "MemorySeams", "MemoryStore"),
     "ports.tool": ("ToolContext",),
     "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
     "providers.anthropic.model": ("AnthropicModel",),

@@ -82,7 +82,6 @@ async def with_extraction(leg: Leg, *events: Event) -> tuple[Event, ...]:
 async def _admission(leg: Leg, agent: AgentDefinition, memory: Memory, attempt: int) -> ExtractionAdmitted:
     """Raises `HeldBack`, `ExecutionPolicyError`."""
     model = llm_of(agent, memory)
-    leg.run.envelope.policy.check_model(model.name)
     await check_brakes(leg, model=model.name)
     most = extraction_bound(leg.run.history.size_bytes)
     return ExtractionAdmitted(memory_call(leg, agent, memory, model, _request_id(leg, attempt), most))

@@ -9,6 +9,7 @@ from typing import cast
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import usage_bound
 from deuz_workers.core.messages import Message, assistant, system, user
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.shared_budget import SharedBudget, shared_keys
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.asking import ask, call_to_open, priced
@@ -56,14 +57,15 @@ def llm_of(agent: AgentDefinition, memory: Memory) -> Model:
 
 
 def memory_call(leg: Leg, agent: AgentDefinition, memory: Memory, model: Model, request_id: str, most: Usage) -> OpenCall:
-    """As it is reserved: with the run, or where the memory's own execution says."""
+    """As it is reserved: with the run, or where the memory's own execution says. Raises `ExecutionPolicyError`."""
+    policy_of(leg, memory).check_model(model.name)
     scopes, shared = _charged(memory)
     return call_to_open(leg.gear, agent, model, request_id, 1, most, purpose="memory", scopes=scopes, shared=shared)
 
 
 def embedder_call(leg: Leg, agent: AgentDefinition, memory: Memory, name: str, request_id: str, most: Usage) -> OpenCall:
     """The same for an embedder; what the agent says about its own calls is not about this one."""
-    leg.run.envelope.policy.check_model(name)
+    policy_of(leg, memory).check_model(name)
     scopes, shared = _charged(memory)
     settings, cost = leg.gear.settings, known_cost(leg.gear.prices.cost_micros(name, most))
     return OpenCall(
@@ -79,6 +81,11 @@ def embedder_call(leg: Leg, agent: AgentDefinition, memory: Memory, name: str, r
         scopes=scopes,
         shared=shared,
     )
+
+
+def policy_of(leg: Leg, memory: Memory) -> ExecutionPolicy:
+    """That has to allow the memory's models."""
+    return leg.run.envelope.policy if memory.seams.execution is None else memory.seams.execution.policy
 
 
 def _charged(memory: Memory) -> tuple[tuple[str, ...] | None, tuple[SharedBudget, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeGuard
 
 from deuz_workers.core.memory import MemoryQuery, MemoryRecord, MemoryScope
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.usage import Usage
 from deuz_workers.ports.context import RunFacts
@@ -81,11 +82,14 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str]) -> Embedding | Sequence[Sequence[float]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryCharge:
-    """What calls of the memory are charged to instead of the run."""
+class MemoryExecution(Protocol):
+    """What calls of a memory are held and charged to instead of the run; an `ExecutionContext` is one."""
 
-    shared_budgets: tuple[SharedBudget, ...] = ()
+    @property
+    def policy(self) -> ExecutionPolicy: ...
+
+    @property
+    def shared_budgets(self) -> tuple[SharedBudget, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,9 @@ class MemorySeams:
     """New ids of records."""
     embedder: Embedder | None = None
     """None: memories are found by their words."""
-    execution: MemoryCharge | None = None
-    """None: what the memory's calls cost is part of the run."""
+    execution: MemoryExecution | None = None
+    """`create_execution_context(...)`, whose policy and budgets stand in for the run's. None: what the memory's calls cost is
+    part of the run."""
 
 
 ScopeOf = Callable[[RunFacts], MemoryScope]

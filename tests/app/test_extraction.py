@@ -18,18 +18,18 @@ from deuz_workers import (
     Budget,
     ConfigurationError,
     Embedding,
+    ExecutionPolicy,
     Inconclusive,
     Limits,
     Memory,
-    MemoryCharge,
     MemoryReply,
     MockModel,
     ModelUnavailableError,
     Rejected,
-    SharedBudget,
     Usage,
     Verified,
     VerifyContext,
+    create_execution_context,
     inspect_run,
     reconcile_agent_run,
     tool,
@@ -607,7 +607,7 @@ async def test_what_the_embedder_uses_is_part_of_the_run(world: World) -> None:
 async def test_a_memory_with_an_execution_of_its_own_is_charged_there(world: World) -> None:
     """Neither usage nor accounting of the run knows of it; the budget that was named does."""
     llm, embedder = says(MemoryReply(TEA[0], USED), MemoryReply(TEA[1], USED)), Letters()
-    elsewhere = MemoryCharge((SharedBudget("memory:ann", Budget.of(tokens=50_000)),))
+    elsewhere = create_execution_context(budget_key="memory:ann", tokens=50_000)
     agent = remembering(llm, memory=memory_of(llm, embedder=embedder, execution=elsewhere))
     plain = await run(world, Agent("y", model=MockModel(["done"])), "plain", budget=Budget.of(tokens=100_000))
     result = await run(world, agent, budget=Budget.of(tokens=100_000))
@@ -737,3 +737,15 @@ async def test_what_is_left_to_do_is_part_of_a_report(world: World) -> None:
     assert json.loads(await app.aio.export_run("plain"))["run"]["status"] == "completed"
     with pytest.raises(ConfigurationError, match="extracted"):
         await app.aio.export_run("s")
+
+
+async def test_a_memory_llm_that_no_policy_allows_is_not_asked(world: World) -> None:
+    """The run's policy holds for it, or that of the memory's own execution, which may allow what the run may not use."""
+    llm = says(*TEA)
+    policy = ExecutionPolicy(allowed_models={"mock:scripted"})
+    assert (await run(world, remembering(llm), policy=policy)).status == "completed"
+    extraction = await extraction_of(world)
+    assert (extraction.status, (extraction.error or {})["code"], llm.asked) == ("failed", "model_not_allowed", [])
+    own = create_execution_context(allowed_models={"memory:Llm"})
+    await run(world, remembering(llm, memory=memory_of(llm, execution=own)), "s", policy=policy)
+    assert ((await extraction_of(world, "s")).status, len(llm.asked)) == ("completed", 2)
