@@ -52,7 +52,11 @@ class AccessTokens:
 
     async def find(self, token: str) -> AccessToken | None:
         """The stored record of a token that is good now."""
-        return await self._store.find_access_token(digest_of(token)) if token.startswith(f"{PREFIX}_") else None
+        return await self.find_digest(digest_of(token)) if token.startswith(f"{PREFIX}_") else None
+
+    async def find_digest(self, digest: str) -> AccessToken | None:
+        """The same, of a token that is known by its digest alone."""
+        return await self._store.find_access_token(digest)
 
     async def list(self) -> tuple[AccessToken, ...]:
         """All, oldest first, revoked and expired ones too."""

@@ -24,7 +24,7 @@ from deuz_workers.core.change import FINAL, Head, RunStatus, Stage
 from deuz_workers.core.lost_commits import WENT_BACKWARDS
 from deuz_workers.core.receipts import Receipt, fold_receipts
 from deuz_workers.core.run import Run, read_run
-from deuz_workers.ports.store import RunStore, UncleanEnd
+from deuz_workers.ports.store import Loaded, RunStore, UncleanEnd
 from deuz_workers.store.opening import open_store
 
 NEWEST_EVENTS = 500
@@ -120,8 +120,13 @@ async def report_on(store: RunStore, scope: str, run_id: str, signing: Signing |
     loaded = await store.load(scope, run_id)
     if loaded is None:
         raise not_found(scope, run_id)
+    return await report_of(store, loaded, read_run(loaded.head, loaded.messages, loaded.receipts), signing)
+
+
+async def report_of(store: RunStore, loaded: Loaded, run: Run, signing: Signing | None = None) -> RunReport:
+    """On a run that was loaded, whole; `run` is what was read of it."""
     head = loaded.head
-    run = read_run(head, loaded.messages, loaded.receipts)
+    scope, run_id = head.scope, head.run_id
     skipped = max(0, head.journal_seq - NEWEST_EVENTS)
     rows = await store.journal(scope, run_id, skipped, NEWEST_EVENTS)
     ends = await store.unclean_ends(scope, run_id) if head.attempts else ()

@@ -102,9 +102,12 @@ class Settings(BaseSettings):
     """Older signatures are refused; shorter than ended runs are kept, whose rows are what makes a message that comes again
     harmless."""
     gateway_secret: SecretStr | None = Field(None, min_length=32)
-    """Signs tickets for streams, the same in all processes of a gateway. None: a ticket is good in the process that made it."""
+    """Signs tickets for streams and sessions of the console, the same in all processes of a gateway. None: both are good in
+    the process that made them."""
     gateway_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Sites whose pages may use the gateway from a browser; in the environment with commas between. Empty: none but its own."""
+    gateway_console: bool = True
+    """The gateway serves pages for people, below `/console`."""
     gateway_max_body_bytes: int = Field(1_000_000, ge=1_000)
     """Longest request body that the gateway reads."""
     webhook_secret: SecretStr | None = Field(None, min_length=32)

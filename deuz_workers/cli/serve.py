@@ -19,8 +19,11 @@ def serve(
     loglevel: Annotated[Level, typer.Option("--loglevel", "-l", help="What is logged.", case_sensitive=False)] = Level.info,
     log_format: LogFormatOption = LogFormat.text,
 ) -> None:
-    """Serve runs and swarms over HTTP until SIGTERM or Ctrl-C. Workers execute them; see deuz token for credentials."""
-    missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    """Serve runs and swarms over HTTP, and pages for people at /console, until SIGTERM or Ctrl-C.
+
+    Workers execute the runs; see deuz token for credentials.
+    """
+    missing = [name for name in ("starlette", "uvicorn", "prometheus_client", "jinja2") if find_spec(name) is None]
     if missing:
         raise ConfigurationError(f"{', '.join(missing)} cannot be imported; pip install 'deuz_workers[gateway]'")
     from deuz_workers.gateway.serve import serve as serve_gateway

@@ -24,11 +24,15 @@ from deuz_workers.gateway import runs, service, swarms, webhooks
 from deuz_workers.gateway.authentication import Authenticate, bearer_tokens, refuse_tokens_in_query, unauthorized
 from deuz_workers.gateway.bodies import Query
 from deuz_workers.gateway.bridge import IDLE_S
+from deuz_workers.gateway.console.console import ROOT, Console
+from deuz_workers.gateway.console.look import address
+from deuz_workers.gateway.console.page import redirect
 from deuz_workers.gateway.metrics import Metrics
 from deuz_workers.gateway.openapi import openapi
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.gateway.principal import ALL, Principal
 from deuz_workers.gateway.problems import RequestError, problem
+from deuz_workers.gateway.reading import read_journal, read_recorder
 from deuz_workers.gateway.responses import JsonResponse
 from deuz_workers.gateway.sse import SseResponse
 from deuz_workers.gateway.streams import Streams
@@ -55,15 +59,32 @@ class Gateway:
         self.streams = Streams(app.access)
         self.metrics = Metrics(lambda: self.streams.recorders)
         self.closing = asyncio.Event()
-        secret = app.settings.gateway_secret
-        # Without a secret a ticket is good in this process alone, which is all there is unless several are served.
-        self.tickets = TicketSigner(secret.get_secret_value() if secret else app.ids.token() + app.ids.token())
+        given = app.settings.gateway_secret
+        # Without one, tickets and sessions are good in this process alone, which is all there is unless several are served.
+        secret = given.get_secret_value() if given else app.ids.token() + app.ids.token()
+        self.tickets = TicketSigner(secret)
         self._authenticate = authenticate or bearer_tokens(AccessTokens(app.store, app.ids))
         self.document = openapi(OPERATIONS, version("deuz_workers"))
+        self._console = Console(self, secret, authenticate) if app.settings.gateway_console else None
 
     def address(self, *segments: str) -> str:
         """Of something below the gateway; a slash within a segment is no separator."""
         return "/" + "/".join(quote(segment, safe="") for segment in segments)
+
+    async def read_stream(self, scope: str, run_id: str, after: int) -> Response:
+        """What the run shows behind frame `after`, to the end of the leg that is under way. Raises `RunNotFoundError`."""
+        head = await self.access.head(scope, run_id)
+        if head.kind == "swarm":
+            raise RequestError("a swarm has no stream; read those of its tasks", 409, code="no_stream")
+        if await self.streams.is_recorded(head):
+            return SseResponse(read_journal(self.streams.journal(head), after))
+        recorder = self.streams.recorder(head)
+        self.metrics.streams.inc()
+
+        async def gone() -> None:
+            self.metrics.streams.dec()
+
+        return SseResponse(read_recorder(recorder, after, self.idle_s), on_end=gone)
 
     async def let_go(self) -> None:
         """Readers of streams and whoever waits are answered now, and nothing more is recorded here."""
@@ -96,27 +117,36 @@ class Gateway:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         began_ms = self.app.clock.monotonic_ms()
-        operation: Operation | None = None
+        name, console = "none", None
         try:
-            operation, path = _find(request)
-            response = await self._answer(operation, request, path)
+            segments = _segments(request)
+            if self._console is not None and segments[0] == ROOT:
+                name, console = ROOT, self._console
+                response = await console.answer(request, segments)
+            elif self._console is not None and segments == ("",) and request.method in ("GET", "HEAD"):
+                name, response = ROOT, redirect(address(request))
+            else:
+                operation, path = _find(request, segments)
+                name = operation.name
+                response = await self._answer(operation, request, path)
         except DeuzError as error:
             response = problem(error)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - whoever asks is told nothing, the log the place
-            log.error("gateway_failed operation=%s error=%s at=%s", _name(operation), type(error).__name__, place_of(error))
-            response = problem(DeuzError("", code="internal"))
-        self.metrics.requests.labels(_name(operation), response.status_code).inc()
+            log.error("gateway_failed operation=%s error=%s at=%s", name, type(error).__name__, place_of(error))
+            internal = DeuzError("", code="internal")
+            response = problem(internal) if console is None else console.problem(request, internal)
+        self.metrics.requests.labels(name, response.status_code).inc()
         if response.status_code == 401:
             self.metrics.refused.inc()
         try:
             await response(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the server would log its message, and what is in its frames
-            log.error("gateway_broke operation=%s error=%s at=%s", _name(operation), type(error).__name__, place_of(error))
+            log.error("gateway_broke operation=%s error=%s at=%s", name, type(error).__name__, place_of(error))
             return  # in the middle of a response: the server cuts the connection
         if not isinstance(response, SseResponse):
-            self.metrics.seconds.labels(_name(operation)).observe((self.app.clock.monotonic_ms() - began_ms) / 1000)
+            self.metrics.seconds.labels(name).observe((self.app.clock.monotonic_ms() - began_ms) / 1000)
 
     async def _answer(self, operation: Operation, request: Request, path: dict[str, str]) -> Response:
         if operation.access == "open":
@@ -193,8 +223,7 @@ def for_browsers(inner: Gateway) -> ASGIApp:
     )
 
 
-def _find(request: Request) -> tuple[Operation, dict[str, str]]:
-    segments = _segments(request)
+def _find(request: Request, segments: tuple[str, ...]) -> tuple[Operation, dict[str, str]]:
     methods: list[str] = []
     for operation in OPERATIONS:
         path = operation.match(segments)
@@ -244,7 +273,3 @@ def _mistakes(what: str, error: ValidationError) -> str:
         for one in error.errors(include_input=False, include_url=False)
     ]
     return f"{what} is not as it should be: {'; '.join(found[:5])}"
-
-
-def _name(operation: Operation | None) -> str:
-    return "none" if operation is None else operation.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from starlette.responses import Response
 
@@ -77,11 +78,11 @@ def status_of(error: DeuzError) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def problem(error: DeuzError) -> Response:
+def problem_record(error: DeuzError) -> dict[str, Any]:
     """What a server has to say about itself stays inside: with 5xx the detail is the class' own sentence."""
     status = status_of(error)
     own = (type(error).__doc__ or "").splitlines()[0]
-    body = {
+    return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -89,6 +90,12 @@ def problem(error: DeuzError) -> Response:
         "detail": redact(error.message[:MOST_DETAIL]) if status < 500 else own,
         "retry": error.retry,
     }
+
+
+def problem(error: DeuzError) -> Response:
+    """The record of `problem_record`, with the headers that belong to it."""
+    body = problem_record(error)
+    status: int = body["status"]
     headers = dict(error.headers) if isinstance(error, RequestError) else {}
     if status == 503:
         headers["retry-after"] = str(RETRY_AFTER_S)

@@ -17,7 +17,7 @@ from deuz_workers.errors import ConfigurationError, RunExistsError
 from deuz_workers.gateway import bodies
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.gateway.problems import RequestError
-from deuz_workers.gateway.reading import cursor_of, read_journal, read_recorder
+from deuz_workers.gateway.reading import cursor_of
 from deuz_workers.gateway.records import (
     Accepted,
     Answered,
@@ -34,7 +34,6 @@ from deuz_workers.gateway.records import (
     run_fields,
 )
 from deuz_workers.gateway.responses import JsonResponse
-from deuz_workers.gateway.sse import SseResponse
 from deuz_workers.ports.store import RunQuery
 
 
@@ -195,20 +194,8 @@ async def stream(call: Call) -> Response:
     wanted = call.request.headers.get("x-deuz-stream", "v2")
     if wanted != "v2":
         raise RequestError(f"the wire is v2, not {wanted[:20]!r}; leave x-deuz-stream out", 406, code="wire_version")
-    gateway = call.gateway
-    head = await gateway.access.head(call.scope, call.run_id)
-    if head.kind == "swarm":
-        raise RequestError("a swarm has no stream; read those of its tasks", 409, code="no_stream")
     after = cursor_of(call.request.headers.get("last-event-id"))
-    if await gateway.streams.is_recorded(head):
-        return SseResponse(read_journal(gateway.streams.journal(head), after))
-    recorder = gateway.streams.recorder(head)
-    gateway.metrics.streams.inc()
-
-    async def gone() -> None:
-        gateway.metrics.streams.dec()
-
-    return SseResponse(read_recorder(recorder, after, gateway.idle_s), on_end=gone)
+    return await call.gateway.read_stream(call.scope, call.run_id, after)
 
 
 async def detail(call: Call) -> RunDetail:
