@@ -1,7 +1,8 @@
 """`python -m tests`: everything that must hold before a change goes in. The last line is pytest's.
 
-Tools run first, then all tests. `python -m tests --check` runs the tools alone: no server is started, half a minute.
-Other arguments go to pytest: `python -m tests tests/core -x`.
+Tools run first, then all tests, for which a browser is installed where that is simple: as root on Debian, see `tests.browser`.
+`python -m tests --check` runs the tools alone: no server is started, half a minute. Other arguments go to pytest:
+`python -m tests tests/core -x`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
+
+from tests import browser
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(sysconfig.get_path("scripts"))
@@ -56,6 +59,8 @@ def main(arguments: list[str]) -> int:
     failed = check()
     if arguments == ["--check"]:
         return 1 if failed else 0
+    if not arguments and (said := browser.provide()) is not None:
+        print(said, flush=True)
     return test(arguments) or (1 if failed else 0)
 
 
