@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.agent_stream import AgentStream
     from deuz_workers.app.async_handle import AsyncHandle
     from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+    from deuz_workers.app.chat import Chat
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.app.execution import ExecutionContext, create_execution_context
     from deuz_workers.app.handle import Handle, SwarmHandle
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.budget_warning import BudgetWarning
+    from deuz_workers.core.chat import ChatRecord
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.memory import MemoryQuery, MemoryRecord, MemoryScope
     from deuz_workers.core.messages import FilePart, ImagePart, Message, TextPart
@@ -148,6 +150,7 @@ if TYPE_CHECKING:
         verify_slack_request,
         verify_webhook,
     )
+    from deuz_workers.ports.chat import ChatStore, ConditionalChatStore
     from deuz_workers.ports.compaction import CompactionPolicy
     from deuz_workers.ports.context import RunContext, RunFacts
     from deuz_workers.ports.definition import ReducerContext, ToolCallRequest
@@ -193,10 +196,14 @@ __all__ = [
     "Budget",
     "BudgetLedgerError",
     "BudgetWarning",
+    "Chat",
     "ChatCompletionsModel",
+    "ChatRecord",
+    "ChatStore",
     "CheckpointVersionError",
     "CodecError",
     "CompactionPolicy",
+    "ConditionalChatStore",
     "ConfigurationError",
     "DeadlinePassed",
     "Deuz",
@@ -350,6 +357,7 @@ _HOMES = {
     "app.agent_stream": ("AgentStream",),
     "app.async_handle": ("AsyncHandle",),
     "app.async_swarm_handle": ("AsyncSwarmHandle",),
+    "app.chat": ("Chat",),
     "app.deuz": ("Deuz",),
     "app.execution": ("ExecutionContext", "create_execution_context"),
     "app.handle": ("Handle", "SwarmHandle"),
@@ -384,6 +392,7 @@ _HOMES = {
     "core.accounting": ("Accounting", "Amount"),
     "core.approval": ("Approval",),
     "core.budget_warning": ("BudgetWarning",),
+    "core.chat": ("ChatRecord",),
     "core.limits": ("Limits",),
     "core.memory": ("MemoryQuery", "MemoryRecord", "MemoryScope"),
     "core.messages": ("FilePart", "ImagePart", "Message", "TextPart"),
@@ -400,6 +409,7 @@ _HOMES = {
         "verify_webhook",
     ),
     "app.webhook_request": ("verify_asgi", "verify_wsgi"),
+    "ports.chat": ("ChatStore", "ConditionalChatStore"),
     "ports.compaction": ("CompactionPolicy",),
     "ports.context": ("RunContext", "RunFacts"),
     "ports.definition": ("ReducerContext", "ToolCallRequest"),

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "docs/answers.md",
+    "docs/chat.md",
     "docs/memory.md",
     "docs/models.md",
     "docs/producers.md",

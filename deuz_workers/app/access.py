@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deuz_workers.app.below import read_below, reports
+from deuz_workers.app.chat import with_chat
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import AgentResult, result_of
@@ -18,6 +19,7 @@ from deuz_workers.core.names import run_lease_key
 from deuz_workers.engine.ring import ring_or_ripen
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import LeaseStoreUnavailableError, RunNotFoundError, StoreUnavailableError
+from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.live import LiveSource
@@ -47,6 +49,8 @@ class Access:
     """Where runs are read while they happen; None: nowhere."""
     ids: Ids = field(default_factory=lambda: SystemIds(SystemClock()))
     """For commits that a door makes itself."""
+    chats: ChatStore | None = None
+    """Of the application; None: chats are kept beside the runs."""
 
     def output_type(self, agent: str) -> OutputType | None:
         """Of an agent that is known here."""
@@ -71,7 +75,8 @@ class Access:
             raise not_found(scope, run_id)
         signing = await self.signing() if loaded.items else None
         below = await read_below(self.store, loaded.head, signing)
-        return result_of(loaded, self.output_type(loaded.head.agent), signing, await accounting(self.store, loaded), below)
+        result = result_of(loaded, self.output_type(loaded.head.agent), signing, await accounting(self.store, loaded), below)
+        return await with_chat(self.store, loaded, result)
 
     async def reported(self, scope: str, run_id: str) -> tuple[Head, AgentResult[Any] | None]:
         """The head, and what the run has to report, of one moment; None where it has nothing yet. The output is plain data.
@@ -84,7 +89,8 @@ class Access:
         if loaded.head.kind == "swarm" or not await reports(self.store, loaded.head):
             return loaded.head, None
         signing = await self.signing() if loaded.items else None
-        return loaded.head, result_of(loaded, None, signing, below=await read_below(self.store, loaded.head, signing))
+        result = result_of(loaded, None, signing, below=await read_below(self.store, loaded.head, signing))
+        return loaded.head, await with_chat(self.store, loaded, result)
 
     async def ring(self, bells: Iterable[Bell | None]) -> None:
         """Make workers look, as far as they can be reached and have room; the sweep finds the rest.

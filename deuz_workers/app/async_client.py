@@ -11,6 +11,7 @@ from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, Answers, ClientResults, hand_in_and_ring
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+from deuz_workers.app.chat import Chat, run_chat
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.embedded import drive_swarm, driver, resume_embedded, run_embedded
@@ -34,6 +35,7 @@ from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.app.words import Reconciled
 from deuz_workers.core.change import Bell
+from deuz_workers.core.chat import RunChat
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, SwarmConflictError
@@ -76,6 +78,7 @@ class AsyncClient(StoredRuns):
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
         policy: ExecutionPolicy | None = None,
+        chat: Chat | None = None,
         connection: Any = None,
     ) -> AsyncHandle:
         """The run is a row, and a worker was asked to look; returns at once.
@@ -93,6 +96,7 @@ class AsyncClient(StoredRuns):
                 setting concurrency_limits, else one); the others wait as rows. None: the agent's.
             on_conflict: `reject` raises although the run that is there was asked for the same.
             policy: what the run may do, where that is less than its agent's policy allows.
+            chat: where its transcript is written at every suspension and at its end, see docs/chat.md.
             connection: a psycopg connection in whose transaction the row is written. It is visible after your commit; the
                 sweep finds it within a second, or you ring: `await handle.ring()`.
 
@@ -115,6 +119,7 @@ class AsyncClient(StoredRuns):
             on_conflict,
             policy,
             shared_budgets,
+            self._chat(chat, scope),
         )
         return await self._create(self._asked(agent, prompt, messages, options), options, connection)
 
@@ -136,6 +141,7 @@ class AsyncClient(StoredRuns):
         shared_budgets: SharedBudgets = (),
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
+        chat: Chat | None = None,
     ) -> AgentStream:
         """The run that `enqueue` would start, read from the worker that executes it. Nothing is written before the stream is
         started; then it subscribes first, so that nothing of the run is missed.
@@ -156,6 +162,7 @@ class AsyncClient(StoredRuns):
             concurrency_key,
             on_conflict,
             shared_budgets=shared_budgets,
+            chat=self._chat(chat, scope),
         )
         asked = self._asked(agent, prompt, messages, options)
 
@@ -286,6 +293,7 @@ class AsyncClient(StoredRuns):
         shared_budgets: SharedBudgets = (),
         on_conflict: OnConflict | None = None,
         policy: ExecutionPolicy | None = None,
+        chat: Chat | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
     ) -> AgentResult[Any]:
@@ -293,7 +301,9 @@ class AsyncClient(StoredRuns):
 
         See `run_agent`. Workers leave such a run alone unless they take from the queue `in-process`.
         """
-        options = embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets)
+        options = embedded_options(
+            run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets, self._chat(chat, scope)
+        )
         asked = self._asked(agent, prompt, messages, options)
         return await run_embedded(self._app, asked, options, given_context(tools_context, runtime_context))
 
@@ -312,6 +322,7 @@ class AsyncClient(StoredRuns):
         shared_budgets: SharedBudgets = (),
         on_conflict: OnConflict | None = None,
         policy: ExecutionPolicy | None = None,
+        chat: Chat | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
         owned: bool = False,
@@ -320,7 +331,9 @@ class AsyncClient(StoredRuns):
 
         `owned`: the application is closed when the stream ends.
         """
-        options = embedded_options(run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets)
+        options = embedded_options(
+            run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets, self._chat(chat, scope)
+        )
         asked, context = self._asked(agent, prompt, messages, options), given_context(tools_context, runtime_context)
 
         async def work(named: Named) -> AgentResult[Any]:
@@ -339,6 +352,7 @@ class AsyncClient(StoredRuns):
         reconciled_tool_results: Reconciled = NO_OUTCOMES,
         retry_failed: bool = False,
         policy: ExecutionPolicy | None = None,
+        chat: Chat | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
     ) -> AgentResult[Any]:
@@ -346,7 +360,8 @@ class AsyncClient(StoredRuns):
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
         check_policy("this resume", policy)
-        return await resume_embedded(self._app, scope, run_id, answers, context, policy, retry_failed=retry_failed)
+        asked = self._chat(chat, scope)
+        return await resume_embedded(self._app, scope, run_id, answers, context, policy, asked, retry_failed=retry_failed)
 
     def resume_stream_embedded(
         self,
@@ -360,6 +375,7 @@ class AsyncClient(StoredRuns):
         reconciled_tool_results: Reconciled = NO_OUTCOMES,
         retry_failed: bool = False,
         policy: ExecutionPolicy | None = None,
+        chat: Chat | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
         owned: bool = False,
@@ -368,10 +384,10 @@ class AsyncClient(StoredRuns):
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
         check_policy("this resume", policy)
-        name = agent if isinstance(agent, str) else agent.name
+        name, asked = agent if isinstance(agent, str) else agent.name, self._chat(chat, scope)
 
         async def work(_: Named) -> AgentResult[Any]:
-            return await resume_embedded(self._app, scope, run_id, answers, context, policy, retry_failed=retry_failed)
+            return await resume_embedded(self._app, scope, run_id, answers, context, policy, asked, retry_failed=retry_failed)
 
         return AgentStream(EmbeddedSource(self._app, scope, run_id, name, work, owned=owned))
 
@@ -387,6 +403,9 @@ class AsyncClient(StoredRuns):
         known = self._app.agents.get(name)
         trace = self._app.telemetry.carried()
         return agent_run(self._app.ids, name, known, prompt=prompt, messages=messages, options=options, trace=trace)
+
+    def _chat(self, chat: Chat | None, scope: str) -> RunChat | None:
+        return None if chat is None else run_chat(chat, scope, self._app.chats, self._app.store)
 
     async def _create_swarm(self, swarm: Swarm, options: Options, connection: Any) -> AsyncSwarmHandle:
         swarm.check_bindings(self._app.registry)

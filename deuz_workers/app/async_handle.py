@@ -11,6 +11,7 @@ from deuz_workers.app.access import Access, Pauses, not_found
 from deuz_workers.app.agent import check_policy
 from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.below import below_of, reports
+from deuz_workers.app.chat import inspected
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.door import Answer, Door
 from deuz_workers.app.narrowing import narrow_run
@@ -72,7 +73,8 @@ class AsyncRun:
         loaded = await self._access.store.load(self.scope, self.run_id)
         if loaded is None:
             raise not_found(self.scope, self.run_id)
-        return replace(decode_envelope(loaded.head), tool_results=fold_receipts(loaded.receipts))
+        envelope = replace(decode_envelope(loaded.head), tool_results=fold_receipts(loaded.receipts))
+        return await inspected(self._access.store, loaded, envelope)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask for the run's end; it reads `stopped` / `aborted` soon after. False: it has ended before.

@@ -12,6 +12,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
+from deuz_workers.app.chat import Chat, check_chat_store
 from deuz_workers.app.connections import breakers_of, leases_of, live_of, marks_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
@@ -39,6 +40,7 @@ from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.breakers import Breakers
+from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.runtime import Clock, Ids
@@ -68,11 +70,13 @@ class Deuz:
         on_budget_warning: Callable[[BudgetWarning], object] | None = None,
         store: RunStore | None = None,
         leases: LeaseProvider | None = None,
+        chats: ChatStore | None = None,
     ) -> None:
         """`settings` None: read from environment and file at the first use. `prices`: see `PriceList`.
 
         `on_budget_warning` is called in the worker when a model call lifts what is used of a budget to its threshold, once per
         run, scope and dimension; it may be a coroutine function, and what it raises is logged.
+        `chats`: where runs that have a chat write it, in every process of the application; None: beside the runs.
         `store` and `leases` take the place of those that the settings name; for stores of one's own and for tests.
         Raises ConfigurationError for a name that is there twice, and for what is no agent or reducer.
         """
@@ -89,6 +93,9 @@ class Deuz:
         self._settings = settings
         self._store = store
         self._leases = leases
+        if chats is not None:
+            check_chat_store(chats)
+        self.chats = chats
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
@@ -101,7 +108,15 @@ class Deuz:
     def access(self) -> Access:
         """What clients, doors, handles and the gateway work with."""
         return Access(
-            self.store, self.doorbell, self._leases_if_any(), self.clock, self.registry, self.signer, self.live.source, self.ids
+            self.store,
+            self.doorbell,
+            self._leases_if_any(),
+            self.clock,
+            self.registry,
+            self.signer,
+            self.live.source,
+            self.ids,
+            self.chats,
         )
 
     @cached_property
@@ -134,6 +149,7 @@ class Deuz:
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
         policy: ExecutionPolicy | None = None,
+        chat: Chat | None = None,
         connection: Any = None,
     ) -> Handle:
         """The run is a row, and a worker was asked to look; returns at once. See `AsyncClient.enqueue` for all of it.
@@ -161,6 +177,7 @@ class Deuz:
                     concurrency_key=concurrency_key,
                     on_conflict=on_conflict,
                     policy=policy,
+                    chat=chat,
                     connection=connection,
                 )
             )
@@ -184,6 +201,7 @@ class Deuz:
         shared_budgets: SharedBudgets = (),
         concurrency_key: str | None = None,
         on_conflict: OnConflict = "return",
+        chat: Chat | None = None,
     ) -> Stream:
         """The run that `enqueue` would start, as a stream; nothing is written yet. See `AsyncClient.stream`."""
         return Stream(
@@ -203,6 +221,7 @@ class Deuz:
                 shared_budgets=shared_budgets,
                 concurrency_key=concurrency_key,
                 on_conflict=on_conflict,
+                chat=chat,
             )
         )
 

@@ -16,12 +16,13 @@ from deuz_workers.app.answers import Answers
 from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.below import read_below
+from deuz_workers.app.chat import check_chat, with_chat
 from deuz_workers.app.driven import alone, answered, doorbell_of
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
 from deuz_workers.app.pending import Signing
-from deuz_workers.app.repair import drop_late_signal
+from deuz_workers.app.repair import drop_late_signal, finish_chat
 from deuz_workers.app.results import RECONCILIATION, AgentResult, effects_of, refused, result_of
 from deuz_workers.app.runtime import NO_CONTEXTS, Runtime
 from deuz_workers.app.stream_sources import Named
@@ -29,6 +30,7 @@ from deuz_workers.app.subagents import check_context
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
 from deuz_workers.core.change import FINAL
+from deuz_workers.core.chat import RunChat
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.names import run_lease_key
@@ -135,6 +137,7 @@ async def resume_embedded(
     answers: Answers,
     context: RunContext | None = None,
     policy: ExecutionPolicy | None = None,
+    chat: RunChat | None = None,
     *,
     retry_failed: bool = False,
 ) -> AgentResult[Any]:
@@ -142,6 +145,7 @@ async def resume_embedded(
 
     Refusals are `failed` results. A run that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008).
     `policy` is stored before the first answer, so that whoever goes on with the run is held to it.
+    `chat` has to be the one that the run began with; None: whichever that is.
     `retry_failed`: one that failed for a passing cause goes on; for a lasting cause the error is a `TypeError` (MDL-012).
     """
     agent = ""
@@ -157,6 +161,7 @@ async def resume_embedded(
                 )
             agent = loaded.head.agent
             check_context(app.registry.agent(agent), context)
+            check_chat(loaded.head, chat, app.chats)
             if retry_failed and loaded.head.status == "failed":
                 if unsettled := await _take_up(app, loaded, answers, policy):
                     return unsettled
@@ -168,6 +173,7 @@ async def resume_embedded(
             if loaded.head.status in FINAL:
                 await drop_late_signal(app.access, loaded.head, app.settings.lease_ttl_ms)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):
+                await finish_chat(app.access, loaded.head, app.settings.lease_ttl_ms)
                 result = await _result(app, loaded)
                 return replace(result, warnings=(*result.warnings, *warnings))
             _check_binding(app, loaded)
@@ -228,7 +234,7 @@ def _check_binding(app: Deuz, loaded: Loaded) -> None:
     """Raises `ExecutionPolicyError` where the agent that is known here is not the one that began the run (RSM-005)."""
     head = loaded.head
     definition = app.registry.agent(head.agent)
-    binding = decode_envelope(head).binding
+    binding = decode_envelope(head).agent_binding
     if definition is not None and binding is not None and dict(binding) != binding_of(definition):
         raise binding_changed(head.run_id, head.agent)
 
@@ -246,7 +252,8 @@ async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent:
 async def _result(app: Deuz, loaded: Loaded) -> AgentResult[object]:
     signing, spent = await _signing(app), await accounting(app.store, loaded)
     below = await read_below(app.store, loaded.head, signing)
-    return result_of(loaded, app.output_type(loaded.head.agent), signing, spent, below)
+    result = result_of(loaded, app.output_type(loaded.head.agent), signing, spent, below)
+    return await with_chat(app.store, loaded, result)
 
 
 async def _signing(app: Deuz) -> Signing | None:

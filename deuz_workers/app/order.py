@@ -11,6 +11,7 @@ from deuz_workers.app.agent import Agent, check_policy
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
 from deuz_workers.app.names import check_id, check_name, check_run_id, is_keepable
 from deuz_workers.core.change import MessageRow
+from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import digest, encode
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
 from deuz_workers.core.limits import Limits
@@ -68,6 +69,8 @@ class Options:
     """What the run may do, beside what its agent's policy says."""
     shared_budgets: SharedBudgets = ()
     """What its model calls are charged to beside its own budget; a key alone is charged as it is stored."""
+    chat: RunChat | None = None
+    """Where its transcript is written too."""
 
     def __post_init__(self) -> None:
         check_id("a scope", self.scope)
@@ -149,6 +152,7 @@ def embedded_options(
     on_conflict: OnConflict | None,
     policy: ExecutionPolicy | None,
     shared_budgets: SharedBudgets,
+    chat: RunChat | None = None,
 ) -> Options:
     """Of a run that this process executes: no worker looks for it, and asking again under an idempotency key finds it."""
     return Options(
@@ -162,6 +166,7 @@ def embedded_options(
         on_conflict=on_conflict or ("return" if idempotency_key else "reject"),
         policy=policy,
         shared_budgets=shared_budgets,
+        chat=chat,
     )
 
 
@@ -183,6 +188,7 @@ def agent_run(
     policy = (known.definition.policy if known else NO_POLICY).narrowed(options.policy)
     asked_for: dict[str, object] = {} if options.policy is None else {"policy": options.policy.to_record()}
     asked_for |= shared_record(options.shared)
+    asked_for |= {} if options.chat is None else {"chat": options.chat.to_record()}
     envelope = AgentRunEnvelope(
         rid,
         options.scope,
@@ -194,6 +200,7 @@ def agent_run(
         shared=options.shared,
         policy=policy,
         trace=trace,
+        chat=options.chat,
     )
     records = [message_to_record(message) for message in history]
     return NewRun(
@@ -204,6 +211,7 @@ def agent_run(
         agent,
         encode_body(envelope),
         message_rows(records),
+        version=1 if options.chat is None else 2,
         queue=options.queue or (known.queue if known else "default"),
         priority=options.priority,
         start=when("start_at", options.start_at),

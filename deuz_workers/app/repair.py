@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from deuz_workers.app.access import Access
 from deuz_workers.app.results import ResultWarning
 from deuz_workers.core.change import FINAL, Bell, Head
+from deuz_workers.core.chat import ChatStatus, is_owed
 from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run_memory import ExtractionStatus
+from deuz_workers.core.transcript import transcript_length
+from deuz_workers.engine.projecting import chat_of, project
 from deuz_workers.errors import AgentRunLeaseError, LeaseStoreUnavailableError, ScopeMismatchError
 from deuz_workers.ports.leases import Lease, LeaseProvider, Released, Young
 
@@ -33,19 +36,24 @@ class RunRepair:
     memory: ExtractionStatus | None = None
     """Of the extraction, where the run has one and its memory was asked about."""
     warnings: tuple[ResultWarning, ...] = ()
+    chat: ChatStatus | None = None
+    """How its chat stands by now; None for a run without one."""
 
     @property
     def record(self) -> Mapping[str, object]:
         found: dict[str, object] = {"run_id": self.run_id}
         if self.memory is not None:
             found["memory"] = self.memory
+        if self.chat is not None:
+            found["chat"] = self.chat
         if self.warnings:
             found["warnings"] = [{"setting": warning.setting, "message": warning.message} for warning in self.warnings]
         return found
 
 
 async def repair_run(access: Access, scope: str, run_id: str, ttl_ms: int) -> RunRepair:
-    """Claim the run's lease, look what is left to do, and give it back. A cancel signal of a run that has ended is dropped.
+    """Claim the run's lease, look what is left to do, and give it back. A cancel signal of a run that has ended is dropped, and
+    its chat, or that of a run that waits, is written where that was interrupted.
 
     Raises `AgentRunLeaseError` with the code `lease_held` while somebody has the run; `ScopeMismatchError`,
     `CheckpointVersionError`, `CodecError`; nothing was written then.
@@ -57,13 +65,27 @@ async def repair_run(access: Access, scope: str, run_id: str, ttl_ms: int) -> Ru
             f"There is no run {run_id!r} in scope {scope!r}; check both",
             run_id=run_id,
         )
-    decode_envelope(head)
+    chat = decode_envelope(head).chat
     if access.leases is not None:
-        async with _claimed(access, access.leases, head, ttl_ms) as lease:
+        async with _claimed(access, access.leases, head, ttl_ms, most_ms=MOST_MS if chat is None else ttl_ms) as lease:
             now = await access.head(scope, run_id)
             if now.status in FINAL:
                 await asyncio.to_thread(_drop_signal, access.leases, lease)
-    return RunRepair(run_id)
+            if chat is not None:
+                await project(access.store, access.chats, (scope, run_id), "asked")
+    return RunRepair(run_id, chat=None if chat is None else (await access.store.chat_state(head.rid)).status)
+
+
+async def finish_chat(access: Access, head: Head, ttl_ms: int) -> None:
+    """Write the chat of a run that ended or waits, where that was interrupted; nothing while another executor has the run."""
+    chat = chat_of(head)
+    if chat is None or access.leases is None:
+        return
+    if not is_owed(await access.store.chat_state(head.rid), transcript_length(decode_envelope(head)), "asked"):
+        return
+    with contextlib.suppress(AgentRunLeaseError, LeaseStoreUnavailableError):
+        async with _claimed(access, access.leases, head, ttl_ms, most_ms=ttl_ms):
+            await project(access.store, access.chats, (head.scope, head.run_id), "asked")
 
 
 async def drop_late_signal(access: Access, head: Head, ttl_ms: int) -> None:
@@ -76,14 +98,16 @@ async def drop_late_signal(access: Access, head: Head, ttl_ms: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _claimed(access: Access, leases: LeaseProvider, head: Head, ttl_ms: int) -> AsyncGenerator[Lease]:
+async def _claimed(
+    access: Access, leases: LeaseProvider, head: Head, ttl_ms: int, *, most_ms: int = MOST_MS
+) -> AsyncGenerator[Lease]:
     """The run's lease for a moment; whoever rang meanwhile is rung for again.
 
     One that a dead executor of an open run let lapse is let lapse again: that its step had no end, the next step has to count.
     """
     key = run_lease_key(head.scope, head.run_id)
     owner = f"{socket.gethostname()}:{os.getpid()}#{access.ids.token()}"
-    ttl_ms = min(ttl_ms, MOST_MS)
+    ttl_ms = min(ttl_ms, most_ms)
     claim = await leases.acquire(key, owner, ttl_ms)
     if isinstance(claim, Young) and not head.mid_step:
         claim = await leases.acquire(key, owner, ttl_ms, force=True)

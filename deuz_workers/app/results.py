@@ -66,7 +66,7 @@ class ResultWarning:
     """Something that was given and had no influence, or is not as it was meant."""
 
     setting: str
-    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`."""
+    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`."""
     message: str
 
 

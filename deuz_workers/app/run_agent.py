@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
+from deuz_workers.app.chat import Chat, own_chats
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.loop_thread import LOOP
@@ -22,6 +24,7 @@ from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.leases import memory_leases
+from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.store import RunStore
 from deuz_workers.store.opening import MEMORY
@@ -43,6 +46,7 @@ async def run_agent(
     shared_budgets: SharedBudgets = (),
     on_conflict: OnConflict | None = None,
     policy: ExecutionPolicy | None = None,
+    chat: Chat | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentResult[Any]:
@@ -57,6 +61,7 @@ async def run_agent(
         on_conflict: `return` goes on with the run that is there, if it was asked for the same. None: that with an
             `idempotency_key`, else `reject`.
         policy: what the run may do, where that is less than the agent's policy allows.
+        chat: where its transcript is written at every suspension and at its end, see docs/chat.md.
         tools_context: values by tool name, which tools find as `ToolContext.context`. runtime_context: any object for tools and
             hooks. Neither is copied or stored; without both, the agent's `make_context` is asked.
 
@@ -64,7 +69,7 @@ async def run_agent(
     Raises ConfigurationError for what cannot be meant; nothing was written then. Cancelling the task leaves the run to be
     resumed.
     """
-    app, owned = application_of(agent, store, leases)
+    app, owned = application_of(agent, store, leases, chat)
     try:
         return await app.aio.run_embedded(
             agent,
@@ -79,6 +84,7 @@ async def run_agent(
             shared_budgets=shared_budgets,
             on_conflict=on_conflict,
             policy=policy,
+            chat=chat,
             tools_context=tools_context,
             runtime_context=runtime_context,
         )
@@ -100,6 +106,7 @@ async def resume_agent(
     reconciled_tool_results: Reconciled = NO_OUTCOMES,
     retry_failed: bool = False,
     policy: ExecutionPolicy | None = None,
+    chat: Chat | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentResult[Any]:
@@ -117,12 +124,13 @@ async def resume_agent(
             lasting cause gives a `failed` result whose error is a `TypeError`, with nothing stored; in every other state of a
             run it has no effect.
         policy: narrows what the run may do from here on; a wider one changes nothing.
+        chat: the one that the run began with, if it names a store of its own; None: the stored one, beside the runs.
         tools_context, runtime_context: as for `run_agent`, since nothing of them is stored.
 
     Refusals are `failed` results, as with `run_agent`. Raises `ReconciliationError`, which is a `TypeError`, where a call is
     named twice or was not interrupted, with nothing written.
     """
-    app, owned = application_of(agent, store, leases)
+    app, owned = application_of(agent, store, leases, chat)
     try:
         return await app.aio.resume_embedded(
             run_id,
@@ -133,6 +141,7 @@ async def resume_agent(
             reconciled_tool_results=reconciled_tool_results,
             retry_failed=retry_failed,
             policy=policy,
+            chat=chat,
             tools_context=tools_context,
             runtime_context=runtime_context,
         )
@@ -148,21 +157,23 @@ async def reconcile_agent_run(
     agent: Agent | None = None,
     leases: LeaseProvider | None = None,
     scope: str = "default",
+    chats: ChatStore | None = None,
 ) -> RunRepair:
     """What is left to do beside a run that nobody drives is done, under its lease: a cancel that was signalled for a run which
-    has ended is dropped; one of a run that goes on is kept. With the `agent` of the run, which has its memory, an extraction
+    has ended is dropped; one of a run that goes on is kept. The chat of a run that ended or waits is written, where that was
+    interrupted and nobody has gone on with it since. With the `agent` of the run, which has its memory, an extraction
     that is pending or failed is settled: by what the memory store holds of it, or by executing it where that is nothing.
 
-    `store`, `leases`: as for `resume_agent`, which is what goes on with the run itself. Raises `AgentRunLeaseError` with the
-    code `lease_held` while another executor has it, `ScopeMismatchError`, `CheckpointVersionError`, store errors; nothing was
-    written then.
+    `chats`: the store that the run's `Chat` named, if it did. `store`, `leases`: as for `resume_agent`, which is what goes on
+    with the run itself. Raises `AgentRunLeaseError` with the code `lease_held` while another executor has it,
+    `ScopeMismatchError`, `CheckpointVersionError`, store errors; nothing was written then.
     """
-    app, owned = _application(() if agent is None else (agent,), store, leases)
+    app, owned = _application(() if agent is None else (agent,), store, leases, None if chats is store else chats)
     try:
         found = await repair_run(app.access, scope, run_id, app.settings.lease_ttl_ms)
         if agent is None or agent.definition.memory is None:
             return found
-        return await reconcile_memory(app, scope, run_id)
+        return replace(await reconcile_memory(app, scope, run_id), chat=found.chat)
     finally:
         if owned:
             await app.aclose()
@@ -178,18 +189,22 @@ def resume_agent_sync(agent: Agent, run_id: str, **options: Any) -> AgentResult[
     return LOOP.run(resume_agent(agent, run_id, **options))
 
 
-def application_of(agent: Agent, store: str | RunStore | None, leases: LeaseProvider | None = None) -> tuple[Deuz, bool]:
+def application_of(
+    agent: Agent, store: str | RunStore | None, leases: LeaseProvider | None = None, chat: Chat | None = None
+) -> tuple[Deuz, bool]:
     """An application of this one agent over `store`, and whether its connections are ours to close."""
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
         raise ConfigurationError(f"run_agent takes an Agent, not a {type(agent).__name__}; a name needs an application")
-    return _application((agent,), store, leases)
+    return _application((agent,), store, leases, own_chats(chat, store))
 
 
-def _application(agents: tuple[Agent, ...], store: str | RunStore | None, leases: LeaseProvider | None) -> tuple[Deuz, bool]:
+def _application(
+    agents: tuple[Agent, ...], store: str | RunStore | None, leases: LeaseProvider | None, chats: ChatStore | None
+) -> tuple[Deuz, bool]:
     if store is not None and not isinstance(store, str):
         settings = Settings(broker_url=None, leases_url="memory://")
-        return Deuz(agents, settings=settings, store=store, leases=leases or _leases_of(store)), False
-    return Deuz(agents, settings=_settings_at(store or MEMORY), leases=leases), True
+        return Deuz(agents, settings=settings, store=store, leases=leases or _leases_of(store), chats=chats), False
+    return Deuz(agents, settings=_settings_at(store or MEMORY), leases=leases, chats=chats), True
 
 
 _LEASES: WeakKeyDictionary[RunStore, LeaseProvider] = WeakKeyDictionary()

@@ -92,7 +92,10 @@ async def import_run(access: Access, text: str) -> tuple[str, str]:
     run = _checked(text)
     rid = access.ids.rid()
     body = {**decode_body(run.body)}
-    body.pop("scopes", None)
+    for name in ("scopes", "chat", "transcript"):  # the conversation stays that of the run that was exported
+        body.pop(name, None)
+    if isinstance(bound := body.get("binding"), Mapping):
+        body["binding"] = {name: value for name, value in cast("Mapping[str, object]", bound).items() if name != "chat"}
     if run.budget is not None and run.status not in FINAL:
         body["scopes"] = [run_scope_key(rid)]
     here = replace(

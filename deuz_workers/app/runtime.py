@@ -67,6 +67,7 @@ class Runtime:
             sink=sink or app.live.sink,
             threads=THREADS,
             on_budget_warning=app.on_budget_warning,
+            chats=app.chats,
             signer=app.signer,
             settings=settings,
             histories=Histories(settings.history_cache_bytes),

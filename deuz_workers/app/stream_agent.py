@@ -8,6 +8,7 @@ from typing import Any
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
+from deuz_workers.app.chat import Chat
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
 from deuz_workers.app.run_agent import application_of
@@ -36,6 +37,7 @@ def stream_agent(
     shared_budgets: SharedBudgets = (),
     on_conflict: OnConflict | None = None,
     policy: ExecutionPolicy | None = None,
+    chat: Chat | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentStream:
@@ -45,7 +47,7 @@ def stream_agent(
     The arguments are those of `run_agent`. What the store or another executor refuses is a `failed` result; raises
     ConfigurationError at once for what cannot be meant.
     """
-    app, owned = application_of(agent, store, leases)
+    app, owned = application_of(agent, store, leases, chat)
     return app.aio.stream_embedded(
         agent,
         prompt,
@@ -59,6 +61,7 @@ def stream_agent(
         shared_budgets=shared_budgets,
         on_conflict=on_conflict,
         policy=policy,
+        chat=chat,
         tools_context=tools_context,
         runtime_context=runtime_context,
         owned=owned,
@@ -78,11 +81,12 @@ def resume_stream_agent(
     reconciled_tool_results: Reconciled = NO_OUTCOMES,
     retry_failed: bool = False,
     policy: ExecutionPolicy | None = None,
+    chat: Chat | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
 ) -> AgentStream:
     """The next leg of a stored run on the loop that reads it: the views of `stream_agent`, the arguments of `resume_agent`."""
-    app, owned = application_of(agent, store, leases)
+    app, owned = application_of(agent, store, leases, chat)
     return app.aio.resume_stream_embedded(
         agent,
         run_id,
@@ -93,6 +97,7 @@ def resume_stream_agent(
         reconciled_tool_results=reconciled_tool_results,
         retry_failed=retry_failed,
         policy=policy,
+        chat=chat,
         tools_context=tools_context,
         runtime_context=runtime_context,
         owned=owned,

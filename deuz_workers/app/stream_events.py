@@ -20,7 +20,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class WarningData:
-    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`."""
+    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`."""
 
     setting: str
     message: str

@@ -10,6 +10,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.agent_stream import AgentStream, View
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.below import read_below, reports
+from deuz_workers.app.chat import with_chat
 from deuz_workers.app.results import AgentResult, result_of
 from deuz_workers.app.stream_events import StreamEvent
 from deuz_workers.app.ui_target import turn_texts
@@ -105,7 +106,8 @@ class StoredLeg:
         if loaded is None or not await reports(self._access.store, loaded.head):
             return None
         below = await read_below(self._access.store, loaded.head, None)
-        return Ended(result_of(loaded, below=below), await texts_of(self._access.store, loaded), loaded.head.revision)
+        result = await with_chat(self._access.store, loaded, result_of(loaded, below=below))
+        return Ended(result, await texts_of(self._access.store, loaded), loaded.head.revision)
 
     async def close(self) -> None:
         await self._stream.aclose()

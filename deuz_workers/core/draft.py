@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from deuz_workers.core.change import ItemRow, NewChild, Reserve, RunStatus, Settle
-from deuz_workers.core.compaction import NO_COMPACTION, Compaction, reshaped
+from deuz_workers.core.change import FINAL, ItemRow, NewChild, Reserve, RunStatus, Settle
+from deuz_workers.core.compaction import NO_COMPACTION, Compaction, is_summary, reshaped
 from deuz_workers.core.envelope import AgentRunEnvelope
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, ToolUsePart
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.run import Run, Unsaved, turn_of
 from deuz_workers.core.successor import successor
+from deuz_workers.core.transcript import HistoryRewrite, place_of_row, said_up_to
 
 
 class Draft:
@@ -98,11 +99,33 @@ class Draft:
     def append(self, *messages: Message) -> None:
         self._messages = (*self._messages, *messages)
 
-    def rewrite(self, messages: tuple[Message, ...]) -> None:
-        """Another history; it is written whole, in an epoch of its own."""
+    def rewrite(self, messages: tuple[Message, ...], replaced: int | None = None) -> None:
+        """Another history; it is written whole, in an epoch of its own. `replaced`: see `HistoryRewritten`."""
+        if self.value("chat") is not None:
+            self.change(transcript=(*self.value("transcript"), self._rewrite_to(messages, replaced)))
         self._rewritten, self._messages = messages, ()
         self._shown, self._shown_messages = None, 0
         self.compaction, self._compacts = NO_COMPACTION, False
+
+    def _rewrite_to(self, messages: tuple[Message, ...], replaced: int | None) -> HistoryRewrite:
+        """What has to be known of it to find the transcript."""
+        before, past = self._run.envelope, cast("tuple[HistoryRewrite, ...]", self.value("transcript"))
+        unsaved, written = (*self._run.unsaved.messages, *self._messages), 0
+        if self._rewritten is not None:
+            unsaved, written = (*self._rewritten, *self._messages), len(self._rewritten)
+        elif past and past[-1].epoch == before.epoch and len(self._run.unsaved.messages) == before.last_seq + 1:
+            written = past[-1].length
+        at, history, replacing, tail = said_up_to(past, self.place["last_seq"] + 1), self.history, None, 0
+        if replaced is not None:
+            places = [
+                None if is_summary(message) else place_of_row(past, self.compaction.place(index))
+                for index, message in enumerate(history)
+            ]
+            place = places[replaced]
+            replacing = None if place is None else (place, messages[replaced])
+            while tail < len(places) and places[-1 - tail] == at - 1 - tail:
+                tail += 1
+        return HistoryRewrite(before.epoch + 1, len(messages), at, unsaved[written:], replacing, tail)
 
     def compact(self, compaction: Compaction) -> None:
         """Leave more out of the history; the messages stay as they are."""
@@ -135,9 +158,18 @@ class Draft:
 
         self._journal = tuple(record for record in self._journal if not is_it(record))
 
+    @property
+    def _owes_chat(self) -> bool:
+        """Of a run with a chat: the next commit brings it to where its chat is written, and nothing else is due there."""
+        if self.status in FINAL:
+            return self.due_in_ms is None
+        return self.status == "suspended" != self._run.envelope.status
+
     def finished(self) -> Run:
         run, before = self._run, self._run.envelope
         checkpoint = successor(before.checkpoint, **self._checkpoint) if self._checkpoint else before.checkpoint
+        if before.chat is not None and self._owes_chat:
+            self.due_in_ms = 0  # until its chat is written
         envelope = successor(
             before,
             **self._envelope,

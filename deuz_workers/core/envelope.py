@@ -13,6 +13,7 @@ from typing import Literal, cast
 from uuid import UUID
 
 from deuz_workers.core.change import FINAL, Head, Phase, RunKind, RunStatus
+from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.estimate import FIRST_CALIBRATION
 from deuz_workers.core.failover import Models
@@ -23,6 +24,7 @@ from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.run_memory import RunMemory
 from deuz_workers.core.shared_budget import SharedBudget
+from deuz_workers.core.transcript import HistoryRewrite
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import CheckpointVersionError, CodecError, ConfigurationError
 
@@ -188,6 +190,10 @@ class AgentRunEnvelope:
     """None until a call has failed over to another model."""
     memory: RunMemory | None = None
     """None for a run without one."""
+    chat: RunChat | None = None
+    """Where the transcript is written for whoever goes on with the conversation."""
+    transcript: tuple[HistoryRewrite, ...] = ()
+    """Rewrites of the history of a run with a chat, by which its transcript is found."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Why the last model call failed, `kind` and the error, if that may pass by waiting (`core.transient`)."""
@@ -207,6 +213,13 @@ class AgentRunEnvelope:
     @property
     def kind(self) -> str:
         return KIND
+
+    @property
+    def agent_binding(self) -> Mapping[str, object] | None:
+        """The binding without what belongs to this run alone, which its agent does not say."""
+        if self.binding is None or self.chat is None or self.binding.get("chat") != self.chat.to_record():
+            return self.binding
+        return {name: value for name, value in self.binding.items() if name != "chat"}
 
     @property
     def is_final(self) -> bool:
@@ -277,6 +290,10 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["models"] = envelope.models.to_record()
     if envelope.memory is not None:
         record["memory"] = envelope.memory.to_record()
+    if envelope.chat is not None:
+        record["chat"] = envelope.chat.to_record()
+    if envelope.transcript:
+        record["transcript"] = [rewrite.to_record() for rewrite in envelope.transcript]
     for name in ("finalizes", "verifies", "cancelled"):
         if getattr(envelope, name):
             record[name] = True
@@ -372,6 +389,8 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
             models=_models(record.get("models")),
             memory=_memory(record.get("memory")),
+            chat=None if record.get("chat") is None else RunChat.from_record(cast("Mapping[str, object]", record["chat"])),
+            transcript=tuple(map(HistoryRewrite.from_record, cast("list[Mapping[str, object]]", record.get("transcript", [])))),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),
@@ -382,7 +401,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             parent=None if record.get("parent") is None else Parent.from_record(cast("Mapping[str, object]", record["parent"])),
             trace=cast("str | None", record.get("trace")),
         )
-    except (KeyError, TypeError, AssertionError, ConfigurationError) as error:
+    except (KeyError, TypeError, ValueError, AssertionError, ConfigurationError) as error:
         raise CodecError(f"envelope of run {head.run_id!r} is not readable: {type(error).__name__} {error}") from error
 
 

@@ -95,6 +95,8 @@ class HistoryRewritten:
     """A hook replaced the history; it goes on in a new epoch."""
 
     messages: tuple[Message, ...]
+    replaced: int | None = None
+    """Of a guardrail: the only message that is another one now. It was said so; what `prepare_step` makes was not said."""
 
 
 @dataclass(frozen=True, slots=True)

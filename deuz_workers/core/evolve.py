@@ -123,7 +123,7 @@ def _fold(draft: Draft, event: Event) -> None:
         case InputChecked():
             draft.move(input_checked=True)
         case HistoryRewritten(messages):
-            draft.rewrite(messages)
+            draft.rewrite(messages, event.replaced)
             draft.journal("run.rewritten", messages=len(messages))
         case Warned(setting, text):
             _warn(draft, setting, text)

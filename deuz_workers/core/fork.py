@@ -69,7 +69,7 @@ def forked(envelope: AgentRunEnvelope, turn: int, history: tuple[Message, ...], 
     return replace(
         new,
         checkpoint=LoopCheckpoint(step=turn, approval_request_counts=counts),
-        binding=envelope.binding,
+        binding=envelope.agent_binding,
         finalizes=envelope.finalizes,
         verifies=envelope.verifies,
         memory=None if envelope.memory is None else replace(envelope.memory, extraction=None),

@@ -132,6 +132,7 @@ class Run:
         if (
             envelope.models is not None
             or envelope.memory is not None
+            or envelope.chat is not None
             or envelope.status == "suspended"
             or envelope.verdicts
             or envelope.checkpoint.taken_up
@@ -167,16 +168,16 @@ def read_run(
     rows = [(row.seq, message_from_record(decode(row.body))) for row in messages if row.seq >= 0]
     if known is None:
         shown = compaction.history(rows)
-        history = History(_resolved(message, folded) for message in shown)
+        history = History(resolved(message, folded) for message in shown)
     else:
-        history = known.history.append(*(_resolved(message, folded) for _, message in rows))
+        history = known.history.append(*(resolved(message, folded) for _, message in rows))
     if len(history) != compaction.length(head.last_seq):
         raise CodecError(
             f"run {head.run_id!r} has {len(history)} messages in its history where its head counts "
             f"{compaction.length(head.last_seq)}"
         )
     has_transcript = whole and known is None and compaction.number
-    transcript = tuple(_resolved(message, folded) for _, message in rows) if has_transcript else None
+    transcript = tuple(resolved(message, folded) for _, message in rows) if has_transcript else None
     run = Run(envelope, history, compaction=compaction, whole=transcript)
     current = {call_id: receipt for (step, call_id), receipt in folded.items() if step == run.step}
     return successor(run, receipts=current)
@@ -192,7 +193,7 @@ def _compaction_of(head: Head, messages: Sequence[MessageRow]) -> Compaction:
     return Compaction.from_record(head.compactions, decode(body))
 
 
-def _resolved(message: Message, receipts: Mapping[tuple[int, str], Receipt]) -> Message:
+def resolved(message: Message, receipts: Mapping[tuple[int, str], Receipt]) -> Message:
     """The message with the texts that only their receipts hold."""
     if message.role != "tool" or all(result.receipt_step is None for result in message.tool_results):
         return message

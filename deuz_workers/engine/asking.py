@@ -45,8 +45,9 @@ def binding_event(agent: AgentDefinition, run: Run, bindings: Bindings) -> tuple
     """Ahead of the first call of a run, in the same commit."""
     if run.envelope.binding is not None:
         return ()
+    chat = run.envelope.chat
     bound = Bound(
-        bindings.of(agent),
+        bindings.of(agent) if chat is None else {**bindings.of(agent), "chat": chat.to_record()},
         agent.limits,
         finalizes=agent.output is not None,
         has_loop=bool(agent.tools),

@@ -17,6 +17,7 @@ from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run import Read, Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspicious, quarantine_queue
 from deuz_workers.engine.binding import Bindings
+from deuz_workers.engine.chat_turn import chat_after_end, chat_after_leg, lacks_chat_store, only_chat_is_due
 from deuz_workers.engine.committer import Committer, StepOver
 from deuz_workers.engine.delegating import Inherited, cancel_children
 from deuz_workers.engine.extracting import extract
@@ -26,7 +27,8 @@ from deuz_workers.engine.inputs import check_policies
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.log_place import at_run
 from deuz_workers.engine.loop import advance
-from deuz_workers.engine.ring import ring_or_ripen
+from deuz_workers.engine.projecting import Projected
+from deuz_workers.engine.ring import bell_of, ring_or_ripen, rings_for, stays
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.telling import tell_commit
 from deuz_workers.engine.user_code import is_end_of
@@ -134,7 +136,7 @@ class Engine:
             log.warning("step_unreachable run=%s error=%s", run_id, error.code)
             return StepReport("unreachable", error=error)
         if shared_queue(at) != at and not self._draining:
-            report = replace(report, bells=tuple(_stays(bell, run_id, at) for bell in report.bells))
+            report = replace(report, bells=tuple(stays(bell, run_id, at) for bell in report.bells))
         return report
 
     async def ring(self, scope: str, run_id: str, report: StepReport) -> None:
@@ -203,7 +205,7 @@ class Engine:
                 log.warning("lease_left run=%s label=%s", run_id, hold.label)
             else:
                 again = await self._release(hold, stop)
-        if again and end in ("turn", "waiting", "held_back", "suspended", "idle") and not _rings(bells, run_id):
+        if again and end in ("turn", "waiting", "held_back", "suspended", "idle") and not rings_for(bells, run_id):
             head = await gear.store.head(scope, run_id)
             # what was held back would be so again, but for what came meanwhile
             if head is not None and head.has_work and (end != "held_back" or head.wake_seq > head.seen_seq):
@@ -275,6 +277,8 @@ class Engine:
         if not head.has_work:
             return "idle"
         if head.status in FINAL and head.phase != "extracting":
+            if left := await chat_after_end(gear, head, hold):
+                return left
             bells.extend(await cancel_children(gear, head))
             return "ended"
         if young_ms is not None and head.mid_step:
@@ -305,10 +309,15 @@ class Engine:
             faults.append(error)
             return "unreadable"
         if isinstance(definition, AgentDefinition):
-            fits = self._bindings.match(run.envelope.binding, definition)
+            fits = self._bindings.match(run.envelope.agent_binding, definition)
             definition = self._inherited.of(definition, run) if fits else None
         if definition is None and head.kind != "swarm" and not head.is_to_end:
-            return await self._pass_on(head, "other_build", member(head.agent, run.envelope.binding), attempts, bells)
+            return await self._pass_on(head, "other_build", member(head.agent, run.envelope.agent_binding), attempts, bells)
+        if lacks_chat_store(gear, run):
+            await self._put_off(head)
+            return "other_build"
+        if await only_chat_is_due(gear, head, run, hold):
+            return "suspended"
 
         def applied(as_saved: Run, revision: int) -> None:
             hold.saw(revision)
@@ -347,14 +356,16 @@ class Engine:
             await self._record_unclean_end(head, committer.stored.envelope.revision, alone, found=found)
             end = "crashed"
         bells.extend(leg.bells)
-        await self._after(head, committer, end, bells)
+        projected = await chat_after_leg(gear, head, run, committer.run, hold) if end in ("suspended", "ended") else None
+        await self._after(head, committer, end, bells, projected)
         return end
 
     async def _extract(self, leg: Leg, bells: list[Bell]) -> LoopEnd:
         """The run has ended, and what follows is done under the same lease; nobody else waits for that (MEM-014, LEA-008)."""
         bells.extend(leg.bells)
         leg.bells.clear()
-        await self._after(leg.head, leg.committer, "ended", bells)
+        projected = await chat_after_leg(self.gear, leg.head, leg.committer.run, leg.committer.run, leg.hold)
+        await self._after(leg.head, leg.committer, "ended", bells, projected)
         await ring_or_ripen(self.gear.store, self.gear.doorbell, bells)
         bells.clear()
         leg.committer.applied.clear()
@@ -425,7 +436,9 @@ class Engine:
             return "suspicious"
         return None
 
-    async def _after(self, head: Head, committer: Committer, end: StepEnd, bells: list[Bell]) -> None:
+    async def _after(
+        self, head: Head, committer: Committer, end: StepEnd, bells: list[Bell], projected: Projected | None
+    ) -> None:
         """Collect what this step made due: its own next step, runs it woke, tasks that got the slot it gave back."""
         run = committer.run
         if end == "over":
@@ -436,7 +449,7 @@ class Engine:
             bells.extend(applied.woken)
         last = committer.applied[-1] if committer.applied else None
         goes_on = not run.envelope.is_final or run.envelope.phase == "extracting"
-        is_due = end == "drained" if last is None else last.due
+        is_due = end == "drained" if last is None else last.due if projected is None else projected.due
         if is_due and goes_on and end in ("turn", "waiting", "suspended", "drained"):
             bells.append(replace(bell_of(head, committer.stored.envelope.revision), trace=run.envelope.trace))
         if end not in ("ended", "suspended", "parked"):
@@ -485,16 +498,3 @@ class Engine:
     def _back_off_ms(self, attempts: int) -> int:
         settings = self.gear.settings
         return min(settings.unclean_back_off_ms * 2 ** min(attempts, 20), settings.unclean_back_off_max_ms)
-
-
-def _stays(bell: Bell, run_id: str, at: str) -> Bell:
-    """A bell for the next step of a run that was rung in the own queue of a build; other builds would only pass it on."""
-    return replace(bell, queue=at) if bell.run_id == run_id and bell.queue == shared_queue(at) else bell
-
-
-def _rings(bells: list[Bell], run_id: str) -> bool:
-    return any(bell.run_id == run_id for bell in bells)
-
-
-def bell_of(head: Head, revision: int | None = None) -> Bell:
-    return Bell(head.scope, head.run_id, head.queue, head.revision if revision is None else revision, head.priority, head.agent)

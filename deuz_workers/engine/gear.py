@@ -14,6 +14,7 @@ from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.breakers import Breakers, NoBreakers
 from deuz_workers.ports.builds import Builds, NoBuilds
+from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import Registry
 from deuz_workers.ports.leases import LeaseProvider
@@ -46,6 +47,8 @@ class Gear:
     controls: KnownControls = field(default_factory=KnownControls)
     on_budget_warning: Callable[[BudgetWarning], object] | None = None
     """Told when a budget is nearly used up; what it does changes nothing."""
+    chats: ChatStore | None = None
+    """Of the application; None: chats are kept beside the runs."""
     signer: ApprovalSigner | None = None
     """Checks the tokens of approvals; None: they need none."""
     telemetry: Telemetry = field(default_factory=NoTelemetry)

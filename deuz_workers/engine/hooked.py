@@ -40,7 +40,7 @@ async def checked_call(guards: Guards, run: Run, step: int) -> Checked:
             return Checked(events, Finished("stopped", "guardrail:input", details))
         if guarded.is_rewritten:
             message = with_text(run.history[place], guarded.value)
-            events = (*events, HistoryRewritten(replaced(run, place, message)))
+            events = (*events, HistoryRewritten(replaced(run, place, message), place))
     if not is_of_loop(agent, run):
         return Checked(events)
     condition = await guards.stop_condition(evolve_all(run, events), step)
@@ -100,7 +100,7 @@ async def guarded_ending(guards: Guards, run: Run, ending: Finished) -> tuple[Ev
         ending = await _ending_with(guards, guarded.value, ending)
     else:
         return (ending,)
-    return (*guarded.fired, HistoryRewritten(replaced(run, place, message)), ending)
+    return (*guarded.fired, HistoryRewritten(replaced(run, place, message), place), ending)
 
 
 async def _ending_with(guards: Guards, text: str, ending: Finished) -> Finished:

@@ -29,6 +29,7 @@ from deuz_workers.core.change import (
 )
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.budgets import BudgetStore
+from deuz_workers.ports.chat import ChatRows
 from deuz_workers.ports.controls import ControlStore
 from deuz_workers.ports.run_query import RunPage, RunQuery
 from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
@@ -207,7 +208,7 @@ class TagCost:
     cost_micros: int | None
 
 
-class RunStore(BudgetStore, ControlStore, Protocol):
+class RunStore(BudgetStore, ControlStore, ChatRows, Protocol):
     async def create(
         self, run: NewRun, swarm: NewSwarm | None = None, *, ring_in_ms: int = 0, connection: Any = None
     ) -> Created:

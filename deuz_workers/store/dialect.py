@@ -159,6 +159,26 @@ count_memories
     ``scope operation_id`` -> ``count``
 delete_expired_memories
     ``scope id_name id_value at_ms?`` -> ``count``
+Chats
+-----
+load_chat
+    ``chat_id`` -> ``scope revision body?``
+write_chat
+    ``chat_id scope body expected?`` -> ``revision`` (new); no row where the stored revision, or None for no chat, is another,
+    the chat was deleted or has another scope. Of two that make a chat at once the second may raise :class:`Clash`
+save_chat
+    ``chat_id scope body`` -> ``revision``; no row where it was deleted or has another scope
+delete_chat
+    ``chat_id scope`` -> ``revision``; no row where there is none
+chat_state
+    ``rid`` -> ``seq body``
+keep_chat_state
+    ``rid seq body revision open_items wake_seq due_in_ms?`` -> ``kept`` (bool: ``seq`` was the stored one, or 0 and there was
+    none; it is ``seq + 1`` now) ``due``; no row where there is no such run. Where kept, of a head that is final or suspended,
+    not parked, and has that ``revision``, ``open_items`` and ``wake_seq``: ``due_at``, not later than the deadline while
+    suspended, and ``sweep_at`` with it where it is later than now or null
+all_messages
+    ``rid`` -> ``epoch seq body`` of seq >= 0, in order
 
 Webhooks
 --------

@@ -55,6 +55,8 @@ from deuz_workers.store.rows import (
     tree_of,
 )
 from deuz_workers.store.sql_budgets import SqlBudgets
+from deuz_workers.store.sql_chats import READS as CHAT_READS
+from deuz_workers.store.sql_chats import SqlChats
 from deuz_workers.store.sql_controls import READS, SqlControls
 from deuz_workers.store.sql_gateway import SqlGateway
 from deuz_workers.store.sql_memory import SqlMemory
@@ -66,6 +68,7 @@ PATIENCE_MS = 5_000
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 20, 500
 _READS = READS | frozenset(
     (
+        *CHAT_READS,
         "audit",
         "balance",
         "access_tokens",
@@ -102,7 +105,7 @@ _READS = READS | frozenset(
 )
 
 
-class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlWebhooks, SqlMemory, RunStore):
+class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlWebhooks, SqlMemory, SqlChats, RunStore):
     """Runs and swarms in a SQL database."""
 
     def __init__(

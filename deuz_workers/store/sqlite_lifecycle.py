@@ -9,7 +9,7 @@ from uuid import UUID
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
-_OF_A_RUN = ("message", "receipt", "journal", "inbox", "item", "unclean_end", "tag", "refusal")
+_OF_A_RUN = ("message", "receipt", "journal", "inbox", "item", "unclean_end", "tag", "refusal", "run_chat")
 
 
 def prune(tx: Transaction, params: Values) -> list[dict[str, Any]]:

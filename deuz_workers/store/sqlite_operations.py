@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deuz_workers.store import (
+    sqlite_chats,
     sqlite_children,
     sqlite_controls,
     sqlite_gateway,
@@ -98,6 +99,8 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             "last_frame",
             "access_tokens",
             "webhooks",
+            "load_chat",
+            "chat_state",
             sqlite_gateway.find_access_token,
         ),
         **_reads(sqlite_controls.controls),
@@ -105,6 +108,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_controls.take_rate, sqlite_controls.give_rate, sqlite_controls.shut_rate),
         **_writes(sqlite_controls.loosen, touches_many=True),
         **_reads(sqlite_runs.list_runs, "cost_by_tag", sqlite_swarms.swarm_snapshot, sqlite_children.tree, touches_many=True),
+        **_reads("all_messages", touches_many=True),
         **_reads("balance", "slices_of"),
         **_reads(sqlite_ledger.holds, "usage", "audit", touches_many=True),
         **_writes(commit, sqlite_notes.add_note, sqlite_notes.answer_items),
@@ -115,6 +119,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_swarms.fill_slots, sqlite_swarms.settle_swarm),
         **_writes(sqlite_slots.take_slot, sqlite_slots.fill_key, sqlite_slots.set_slots),
         **_writes(sqlite_runs.create),
+        **_writes(sqlite_chats.write_chat, sqlite_chats.save_chat, sqlite_chats.delete_chat, sqlite_chats.keep_chat_state),
         **_writes(sqlite_gateway.append_frames, "delete_frames"),
         **_reads(sqlite_memory.find_memories, "count_memories"),
         **_writes(sqlite_memory.write_memories, sqlite_memory.delete_memories, sqlite_memory.delete_expired_memories),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from deuz_workers.testing.store_conformance_budgets import BudgetConformance
 from deuz_workers.testing.store_conformance_cascades import CascadeConformance
+from deuz_workers.testing.store_conformance_chats import ChatConformance
 from deuz_workers.testing.store_conformance_children import ChildrenConformance
 from deuz_workers.testing.store_conformance_commits import CommitConformance
 from deuz_workers.testing.store_conformance_controls import ControlConformance
@@ -43,6 +44,7 @@ class StoreConformance(
     SwarmConformance,
     CascadeConformance,
     ChildrenConformance,
+    ChatConformance,
     LedgerConformance,
     BudgetConformance,
     ListingConformance,

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, Limits, MockModel, Output, tool
+from deuz_workers import Agent, Chat, Limits, MockModel, Output, resume_agent, run_agent, tool
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
+from tests.app.chats import PlainChats
 from tests.app.world import Effects, World
 
 SENTENCE = "Native agent binding changed across resume."
@@ -122,3 +123,27 @@ async def test_a_plain_run_binds_nothing_that_it_does_not_use(memory: World) -> 
         "model": "mock:scripted",
         "tools": {},
     }
+
+
+@pytest.mark.parametrize("other", [Chat("d"), Chat("c", "team"), Chat("c", store=PlainChats())])
+async def test_a_resume_with_another_chat_is_refused(world: World, other: Chat) -> None:
+    """Another id, another scope, another store: before any write. Named again or not, the first one goes on."""
+    waiting = await run_agent(agent(), "go", store=world.store, run_id="r", chat=Chat("c"))
+    verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+    stored = await world.loaded("r")
+    assert json.loads(stored.head.body)["binding"]["chat"] == {"chat_id": "c", "scope": "default"}
+    result = await resume_agent(agent(), "r", store=world.store, approvals=verdicts, chat=other)
+    assert str((result.error or {})["message"]).startswith(SENTENCE)
+    assert await world.loaded("r") == stored
+    done = await resume_agent(agent(), "r", store=world.store, approvals=verdicts, chat=Chat("c"))
+    assert done.status == "completed"
+
+
+async def test_a_resume_of_a_run_without_a_chat_brings_none(world: World) -> None:
+    """Nor does one with a chat in its binding go on that has none in its record."""
+    waiting = await run_agent(agent(), "go", store=world.store, run_id="r")
+    verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+    stored = await world.loaded("r")
+    result = await resume_agent(agent(), "r", store=world.store, approvals=verdicts, chat=Chat("c"))
+    assert str((result.error or {})["message"]).startswith(SENTENCE)
+    assert await world.loaded("r") == stored

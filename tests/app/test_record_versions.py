@@ -8,10 +8,22 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, AgentResult, Limits, MockModel, ModelUnavailableError, client_tool, tool
+from deuz_workers import (
+    Agent,
+    AgentResult,
+    Chat,
+    Limits,
+    MockModel,
+    ModelUnavailableError,
+    StepInfo,
+    StepPlan,
+    client_tool,
+    tool,
+)
 from deuz_workers.core.change import Change, Outcome
 from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import decode_body
+from deuz_workers.core.messages import user
 from deuz_workers.ports.guard import Guardrails
 from deuz_workers.providers.script import attempts, call, calls
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
@@ -239,3 +251,35 @@ async def test_a_failed_record_names_its_cause_beside_the_error(world: World) ->
     await world.process(away).aio.run_embedded("x", "go", run_id="r")
     record = json.loads((await world.head("r")).body)
     assert (record["retry"]["kind"], record["error"]["name"]) == ("no-connection", "ModelUnavailableError")
+
+
+@pytest.mark.spec("ENV-003")
+@pytest.mark.parametrize("field", ["chat", "transcript", "models"])
+async def test_what_an_older_reader_would_ignore_makes_it_version_2(world: World, field: str) -> None:
+    """Every save that has the field; the same run without the feature saves version 1."""
+
+    def prepare(info: StepInfo) -> StepPlan | None:
+        return StepPlan(messages=(user("other"),)) if field == "transcript" else None
+
+    def made(*fallbacks: MockModel) -> Agent:
+        script = [ModelUnavailableError("away")] if fallbacks else ["hi"]
+        model, limits = MockModel(script), Limits(max_retries=0)
+        return Agent("x", model=model, fallback_models=fallbacks, limits=limits, prepare_step=prepare)
+
+    for with_it in (True, False):
+        saves, run_id = Saves(world), f"{field}-{with_it}"
+        fallbacks = (MockModel(["hi"], model="b"),) if with_it and field == "models" else ()
+        chat = Chat("c") if with_it and field != "models" else None
+        app = world.process(made(*fallbacks), store=saves.as_store)
+        result = await app.aio.run_embedded("x", "go", run_id=run_id, chat=chat)
+        assert result.status == "completed"
+        body = json.loads((await world.head(run_id)).body)
+        assert (field in body) == with_it
+        versions = {version for _, version, _ in saves.saved[1:]}  # in the first one nothing has failed over yet
+        assert versions == ({2} if with_it else {1})
+
+
+async def test_a_run_with_a_chat_is_version_2_before_it_begins(world: World) -> None:
+    """So a worker of an older build refuses it instead of ending it without its chat."""
+    handle = await world.process(Agent("x", model=MockModel(["hi"]))).aio.enqueue("x", "go", run_id="r", chat=Chat("c"))
+    assert ((await world.head("r")).version, (await handle.envelope()).chat is not None) == (2, True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deuz_workers.core.change import Head
+from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall, decode_envelope, encode_body
 from deuz_workers.core.failover import FailOver, ModelId, Models
@@ -20,6 +21,7 @@ from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run_memory import Extraction, RunMemory
 from deuz_workers.core.shared_budget import SharedBudget, Window
+from deuz_workers.core.transcript import HistoryRewrite
 from deuz_workers.core.usage import Budget, Usage
 from tests.core.runs import queued
 
@@ -89,6 +91,8 @@ WHOLE = AgentRunEnvelope(
         recall={"status": "found", "count": 2},
         extraction=Extraction("failed", "o", 2, 1, {"code": "memory-extraction-partial"}, 1),
     ),
+    chat=RunChat("chat-1", "s", own_store=True),
+    transcript=(HistoryRewrite(1, 2, 5, (user("before"),), (4, user("***")), 1),),
     cancelled=True,
     retry={"name": "ModelTimeoutError", "code": "model_timeout", "kind": "timeout"},
     reason="aborted",

@@ -6,18 +6,26 @@ import inspect
 import json
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from deuz_workers.core.change import Change, Outcome
+from deuz_workers.core.chat import ChatRecord, ChatState
+from deuz_workers.ports.chat import ChatKept
 from deuz_workers.ports.store import RunStore
+
+T = TypeVar("T")
 
 KINDS = ("moved on", "admitted", "reply", "receipts", "outcome", "answered", "suspended", "resumed", "asked", "ended")
 """Of commits: a call of the next candidate is admitted, and the last one has failed; any other model call is; its reply is
 saved without calls; receipts of calls that begin, with the reply or after the answers of people; an outcome beside calls that
 still run; the turn is answered; the run is suspended; its answers are taken in; the reply that ends the loop is saved and the
 final answer asked for; the run has ended."""
-POINTS = tuple(f"{when} {kind}" for kind in KINDS for when in ("before", "after"))
+CHAT_KINDS = ("chat", "chat state")
+"""Writes behind the commits that suspend and end a run: its chat, and how far that has come."""
+POINTS = tuple(f"{when} {kind}" for kind in (*KINDS, *CHAT_KINDS) for when in ("before", "after"))
 
 
 def kind_of(change: Change) -> str:
@@ -54,11 +62,19 @@ class KillingStore:
         return cast(RunStore, self)
 
     async def commit(self, change: Change) -> Outcome:
-        meant = kind_of(change) == self._kind
-        if meant and self._when == "before":
+        return await self._passing(kind_of(change), lambda: self._inner.commit(change))
+
+    async def write_chat(self, record: ChatRecord, expected: int | None) -> int:
+        return await self._passing("chat", lambda: self._inner.write_chat(record, expected))
+
+    async def keep_chat_state(self, rid: UUID, state: ChatState, **read: Any) -> ChatKept:
+        return await self._passing("chat state", lambda: self._inner.keep_chat_state(rid, state, **read))
+
+    async def _passing(self, kind: str, write: Callable[[], Awaitable[T]]) -> T:
+        if kind == self._kind and self._when == "before":
             self._die()
-        outcome = await self._inner.commit(change)
-        if meant and self._when == "after":
+        outcome = await write()
+        if kind == self._kind and self._when == "after":
             self._die()
         return outcome
 

@@ -1,11 +1,13 @@
-"""A worker gets SIGKILL before and after every kind of commit, and another one brings the run to its end.
+"""A worker gets SIGKILL before and after every kind of commit, and of write to its run's chat; another one brings the run to
+its end.
 
 ``python -m tests.faults.points [POINT ...]`` goes through all points, or those named, over Postgres and Redis, with doorbells
 delivered again by the broker and the sweep, and ends with 0 if every promise was kept:
 
 * the worker died at its point, and the run completes with the answer of a run without faults;
 * an effect that must not happen twice did not, unless a person allowed it for an effect that nobody knew of;
-* a model that failed over was not called again.
+* a model that failed over was not called again;
+* the chat of the run is what was said in it, and nothing of it is due any more.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deuz_workers import AgentResult, ResultTimeoutError
+from deuz_workers import AgentResult, Chat, ResultTimeoutError
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.handle import Handle
+from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.settings import Settings
 from deuz_workers.store import migrate
 from tests import servers
@@ -55,7 +58,7 @@ def pass_point(pool: Pool, app: Deuz, point: str) -> Passage:
     """Start the worker that dies there, a run, and then a worker that lives; answer what is asked."""
     passage, began = Passage(point), time.monotonic()
     dying = pool.start("threads", concurrency=4, TEST_POINT=point)
-    handle = app.enqueue("reference", "go")
+    handle = app.enqueue("reference", "go", chat=Chat(f"killed {point}"))
     helper: Worker | None = None
     while True:
         if helper is None and dying.process.poll() is not None:
@@ -69,6 +72,7 @@ def pass_point(pool: Pool, app: Deuz, point: str) -> Passage:
             continue
         if result.status in ("completed", "failed"):
             _judge(pool, handle, result, passage)
+            _judge_chat(app, handle, result, passage)
             break
         _answer(handle, result, passage)
     if dying.process.poll() is None and not (pool.traces / f"killed {point}").exists():
@@ -107,6 +111,22 @@ def _judge(pool: Pool, handle: Handle, result: AgentResult[Any], passage: Passag
     if not any(line.startswith(f"{handle.run_id} ") for line in pool.lines("put")):
         passage.broken.append("put never happened")
     _judge_models(pool, handle, passage)
+
+
+def _judge_chat(app: Deuz, handle: Handle, result: AgentResult[Any], passage: Passage) -> None:
+    """It may be a moment behind the end of the run."""
+    until = time.monotonic() + PATIENCE_S
+    while (head := LOOP.run(app.store.head("default", handle.run_id))) is not None and head.has_work:
+        if time.monotonic() > until:
+            passage.broken.append("the chat of the run is due for ever")
+            return
+        time.sleep(0.05)
+    record = LOOP.run(app.store.load_chat(f"killed {passage.point}"))
+    said = None if record is None else record.messages
+    if said != result.transcript:
+        passage.broken.append(f"the chat is {said}, and what was said is {result.transcript}")
+    elif record is not None and record.revision != 2:
+        passage.broken.append(f"the chat was written {record.revision} times, for one suspension and one end")
 
 
 def _judge_models(pool: Pool, handle: Handle, passage: Passage) -> None:

@@ -8,8 +8,9 @@ from typing import cast
 
 from deuz_workers.core.history import says_nothing
 from deuz_workers.core.messages import Message, ToolResultPart
-from deuz_workers.core.run import Run
+from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
+from deuz_workers.engine.projecting import read_transcript
 from deuz_workers.testing.conversations import conversation_problems
 from deuz_workers.testing.virtual.world import World
 from tests.outcome import outcome_of
@@ -28,6 +29,25 @@ def form_of(run: Run) -> Mapping[str, object]:
     envelope = run.envelope
     raw = {"history": list(run.transcript)}  # when something of it was left out, faults may change
     return outcome_of(run) | raw | {"left open": (envelope.checkpoint.open_call, dict(envelope.verdicts), envelope.held)}
+
+
+async def chat_form(world: World, run_id: str) -> Form:
+    """What is in the chat of a run, and that it is what was said in it; nothing for one without a chat.
+
+    Raises AssertionError."""
+    loaded = await world.store.load(SCOPE, run_id)
+    assert loaded is not None
+    run = read_run(loaded.head, loaded.messages, loaded.receipts)
+    if run.envelope.chat is None:
+        return {}
+    record = await world.store.load_chat(run.envelope.chat.chat_id)
+    assert record is not None, f"{run_id} has ended, and its chat was never written"
+    said = await read_transcript(world.store, loaded, run)
+    state = await world.store.chat_state(loaded.head.rid)
+    assert record.messages == said, f"the chat of {run_id} is {record.messages}, and what was said is {said}"
+    assert record.message_ids == tuple(f"{run_id}:{place}" for place in range(len(said)))
+    assert (state.status, state.cursor) == ("saved", len(said)), state
+    return {"chat": list(said)}
 
 
 async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: Forms, wrong: list[str]) -> None:
@@ -69,7 +89,7 @@ async def _judge_run(world: World, people: People, made: Scenario, run_id: str, 
             wrong.append(f"{run_id} is parked {head.parked} after {len(ends)} unclean ends")
         return
     run = await read(world, run_id)
-    form = form_of(run)
+    form = {**form_of(run), **await chat_form(world, run_id)}
     ended = world.witness.final.get(head.rid)
     if ended is not None and ended != (head.status, head.revision):
         wrong.append(f"{run_id} had ended as {ended}, and is {head.status} at revision {head.revision}")

@@ -12,6 +12,7 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.order import Options
 from deuz_workers.core.change import FINAL, Bell, Head, MessageRow
+from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import encode
 from deuz_workers.core.decide import REDUCE
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
@@ -26,7 +27,7 @@ from deuz_workers.store.sqlite_tasks import UNENDED
 from deuz_workers.testing.virtual.world import World
 from tests.simulation.agents import guarded_amount
 from tests.simulation.crowd import Crowd
-from tests.simulation.scenarios import Scenario
+from tests.simulation.scenarios import Order, Scenario
 from tests.simulation.tools import value_of
 
 SCOPE = "simulation"
@@ -81,7 +82,9 @@ class People:
             rid = world.ids.rid()
             scopes = () if order.budget is None else (run_scope_key(rid),)
             limits = scenario.agents[order.agent].limits
-            envelope = AgentRunEnvelope(rid, SCOPE, order.run_id, "agent", order.agent, limits=limits, scopes=scopes)
+            envelope = AgentRunEnvelope(
+                rid, SCOPE, order.run_id, "agent", order.agent, limits=limits, scopes=scopes, chat=chat_of(order)
+            )
             first = (MessageRow(0, encode(message_to_record(user("go")))),)
             deadline = None if order.deadline_ms is None else When(in_ms=order.deadline_ms)
             run = NewRun(
@@ -92,6 +95,7 @@ class People:
                 order.agent,
                 encode_body(envelope),
                 first,
+                version=2 if order.has_chat else 1,
                 deadline=deadline,
                 budget=order.budget,
                 concurrency_key=order.concurrency_key,
@@ -151,6 +155,10 @@ class People:
         self._check(head)
         if head.kind == "swarm" and world.chance.random() < 0.5:
             await self._count(head)
+        if head.status in FINAL and head.due_in_ms is not None and self._has_chat(run_id):
+            if not world.sweeps:
+                await self.handle(run_id).ring()
+            return False
         if head.status in FINAL:
             return not (head.status == "failed" and self._scenario.retries_failed and await self._retry_failed(run_id))
         if head.parked == QUARANTINE:
@@ -184,8 +192,12 @@ class People:
             self._world.complain(f"{head.run_id} is parked because its store went backwards, and it did not")
         has_input = head.wake_seq > head.seen_seq
         cancels_below = bool(self._scenario.below) and head.status != "completed"
-        if head.status in FINAL and ((head.due_in_ms is not None and not cancels_below) or has_input):
+        is_late = head.due_in_ms is not None and not cancels_below and not self._has_chat(head.run_id)
+        if head.status in FINAL and (is_late or has_input):
             self._world.complain(f"{head.run_id} has ended and is due")
+
+    def _has_chat(self, run_id: str) -> bool:
+        return any(order.has_chat for order in self._scenario.orders if order.run_id == run_id)
 
     async def _count(self, head: Head) -> None:
         """The counters of a swarm are the numbers of its tasks, whoever died meanwhile; no slot leaks."""
@@ -286,6 +298,10 @@ def _amount_of(run: Run, call_id: str) -> int:
     asked = next(use.arguments for use in run.open_calls if use.call_id == call_id)
     assert asked is not None
     return guarded_amount(run.envelope.agent, int(str(asked["amount"])))
+
+
+def chat_of(order: Order) -> RunChat | None:
+    return RunChat(f"chat of {order.run_id}", SCOPE) if order.has_chat else None
 
 
 async def read(world: World, run_id: str) -> Run:

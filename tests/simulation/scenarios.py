@@ -33,6 +33,7 @@ class Order:
     deadline_ms: int | None = None
     budget: Budget | None = None
     concurrency_key: str | None = None
+    has_chat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ def _engine(draw: random.Random) -> Scenario:
         for number, name in enumerate(draw.choices(("a", "g"), k=draw.choice((1, 1, 2))))
     )
     ids = tuple(order.run_id for order in orders)
+    orders = tuple(replace(order, has_chat=draw.random() < 0.5) for order in orders)
     return Scenario(
         "engine",
         agents,

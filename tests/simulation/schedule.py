@@ -18,7 +18,7 @@ from deuz_workers.testing.virtual.watched import Database, WatchedSqlite
 from deuz_workers.testing.virtual.witness import Witness
 from deuz_workers.testing.virtual.world import World
 from tests.simulation.happenings import happenings
-from tests.simulation.judging import Form, Forms, form_of, judge
+from tests.simulation.judging import Form, Forms, chat_form, form_of, judge
 from tests.simulation.people import SCOPE, People, read
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Scenario, scenario
@@ -77,7 +77,7 @@ def calm_forms(kind: str, variant: int) -> Forms:
         world.fate.quiet = True
         await people.attend()
         for run_id in made.run_ids:
-            forms[run_id] = form_of(await read(world, run_id))
+            forms[run_id] = {**form_of(await read(world, run_id)), **await chat_form(world, run_id)}
 
     try:
         world.loop.run(play(), most_turns=50_000)

@@ -23,11 +23,11 @@ ENDED = ("failed", "completed")
 """Stages behind which a receipt has no other."""
 COMMITS = ("commit_plain", "commit_settle", "commit_reserve", "commit")
 UNSWEPT: Mapping[str, str] = {
-    "sqlite": "select run_id from run_head where parked is null and status not in ('completed', 'stopped', 'failed')"
-    " and (wake_seq > seen_seq or due_at_ms is not null) and sweep_at_ms is null"
+    "sqlite": "select run_id from run_head where parked is null and sweep_at_ms is null"
+    " and (wake_seq > seen_seq or due_at_ms is not null)"
     " and (slot is not 'waiting' or cancel_seq > seen_seq)",
-    "postgres": "select run_id from run_head where parked is null and status not in ('completed', 'stopped', 'failed')"
-    " and (wake_seq > seen_seq or due_at is not null) and sweep_at is null"
+    "postgres": "select run_id from run_head where parked is null and sweep_at is null"
+    " and (wake_seq > seen_seq or due_at is not null)"
     " and (slot is distinct from 'waiting' or cancel_seq > seen_seq)",
 }
 """By dialect: runs that have work or will have, and that no sweep finds. Who waits for a slot is found by its key."""
@@ -72,6 +72,8 @@ class Witness:
     """Ids of runs whose newest commit suspended them."""
     reopened: set[UUID] = field(default_factory=lambda: set[UUID]())
     """Failed runs that somebody explicitly started again."""
+    chats: dict[str, str] = field(default_factory=lambda: dict[str, str]())
+    """By chat id, as it was written last."""
     names: dict[UUID, str] = field(default_factory=lambda: dict[UUID, str]())
     rids: dict[str, UUID] = field(default_factory=lambda: dict[str, UUID]())
     _stages: dict[Call, str] = field(default_factory=lambda: dict[Call, str]())
@@ -89,6 +91,11 @@ class Witness:
         if operation in COMMITS:
             if rows[0]["outcome"] == "applied":
                 self._committed(params, rows[0]["revision"])
+        elif operation == "write_chat" and rows:
+            name = str(params["chat_id"])
+            if self.chats.get(name) == params["body"]:
+                self.complain(f"{name} was written twice as it is")
+            self.chats[name] = str(params["body"])
         elif operation == "create" and rows[0]["created"]:
             for rid, run_id in zip(cast("list[UUID]", params["run_rid"]), cast("list[str]", params["run_id"]), strict=True):
                 self.names[rid], self.rids[run_id] = run_id, rid

@@ -44,6 +44,7 @@ notes as (delete from inbox x using doomed d where x.rid = d.rid),
 items as (delete from pending_item x using doomed d where x.rid = d.rid),
 ends as (delete from unclean_end x using doomed d where x.rid = d.rid),
 tags as (delete from run_tag x using doomed d where x.rid = d.rid),
+chats as (delete from run_chat x using doomed d where x.rid = d.rid),
 frames as (
     delete from ui_frame x using doomed d join run_head h on h.rid = d.rid
     where x.scope = h.scope and x.stream_id in (h.rid::text, h.run_id)

@@ -375,3 +375,19 @@ create table webhook_delivery (
 ) strict, without rowid;
 create index webhook_delivery_waiting on webhook_delivery (webhook_id, at_ms, rid, seq) where done_at_ms is null;
 create index webhook_delivery_done on webhook_delivery (done_at_ms) where done_at_ms is not null;
+
+-- Conversations that runs write for whoever goes on with them.
+
+create table chat (
+    chat_id       text    not null primary key,
+    scope         text    not null,                 -- of whoever wrote it first; nobody else writes it
+    revision      integer not null,                 -- raised by every write
+    body          text,                             -- messages and their ids; null: it was deleted, for good
+    updated_at_ms integer not null
+) strict;
+
+create table run_chat (                             -- how far a run has come in writing its chat
+    rid  blob    not null primary key,
+    seq  integer not null,                          -- how often it was written; a writer names the one that it read
+    body text    not null
+) strict, without rowid;
