@@ -113,6 +113,7 @@ if TYPE_CHECKING:
         stream_agent_sync,
     )
     from deuz_workers.app.stream_events import (
+        ArgumentsDelta,
         Discard,
         GuardrailPart,
         Missed,
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
         OutputElement,
         PartEvent,
         PhaseEvent,
+        ReasoningDelta,
         ResultEvent,
         SubAgentPart,
         TextDelta,
@@ -190,6 +192,7 @@ __all__ = [
     "AnswerRefusedError",
     "AnthropicModel",
     "Approval",
+    "ArgumentsDelta",
     "AsyncHandle",
     "AsyncSwarmHandle",
     "Block",
@@ -264,6 +267,7 @@ __all__ = [
     "PhaseEvent",
     "Price",
     "ProducerKey",
+    "ReasoningDelta",
     "ReconciliationError",
     "Reducer",
     "ReducerContext",
@@ -372,6 +376,7 @@ _HOMES = {
     "app.stream": ("Stream",),
     "app.stream_agent": ("resume_stream_agent", "resume_stream_agent_sync", "stream_agent", "stream_agent_sync"),
     "app.stream_events": (
+        "ArgumentsDelta",
         "Discard",
         "GuardrailPart",
         "Missed",
@@ -379,6 +384,7 @@ _HOMES = {
         "OutputElement",
         "PartEvent",
         "PhaseEvent",
+        "ReasoningDelta",
         "ResultEvent",
         "SubAgentPart",
         "TextDelta",

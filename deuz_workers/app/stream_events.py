@@ -19,6 +19,28 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A fragment of what the model thinks before it answers, where its provider shows that."""
+
+    text: str
+    type: Literal["reasoning-delta"] = "reasoning-delta"
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """A fragment of the arguments, as JSON, of a call that the model is about to ask for.
+
+    Nothing runs before they are whole and saved, and nothing vouches for a fragment.
+    """
+
+    text: str
+    place: int
+    """Of the call among those of the reply, from 0."""
+    tool_name: str
+    type: Literal["arguments-delta"] = "arguments-delta"
+
+
+@dataclass(frozen=True, slots=True)
 class WarningData:
     """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`."""
 
@@ -67,7 +89,7 @@ class SubAgentPart:
 class PartEvent:
     """An ordinary part of the stream. `step` is the turn, 0 where the part belongs to none."""
 
-    part: TextDelta | GuardrailPart | WarningPart | SubAgentPart
+    part: TextDelta | ReasoningDelta | ArgumentsDelta | GuardrailPart | WarningPart | SubAgentPart
     step: int = 0
     type: Literal["part"] = "part"
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from deuz_workers.app.drafts import NOTHING_YET, Drafts
 from deuz_workers.app.results import AgentResult
 from deuz_workers.app.stream_events import (
+    ArgumentsDelta,
     Discard,
     GuardrailPart,
     Missed,
@@ -20,6 +21,7 @@ from deuz_workers.app.stream_events import (
     PartEvent,
     Phase,
     PhaseEvent,
+    ReasoningDelta,
     ResultEvent,
     StreamEvent,
     SubAgentPart,
@@ -41,6 +43,8 @@ class StreamView:
         self._step = 0
         self._epoch = -1
         self._shown = ""
+        self._has_aside = False
+        """Thoughts or arguments of the open call were shown."""
         self._is_open = False
         """The call has neither an answer nor a failure yet, as far as this reader was told."""
         self._drafts: Drafts | None = None
@@ -71,6 +75,10 @@ class StreamView:
                 if part.epoch > self._epoch:  # its beginning was missed
                     yield from self._begin(part, "loop", 0)
                 yield from self._show(str(data["text"]))
+            case "reasoning" | "arguments" if part.epoch >= self._epoch:
+                if part.epoch > self._epoch:
+                    yield from self._begin(part, "loop", 0)
+                yield self._beside(part)
             case "void" | "reply" if part.epoch > self._epoch:
                 if part.kind == "void" and part.step == self._step and self._is_open:
                     yield from self._discard()
@@ -118,6 +126,7 @@ class StreamView:
         if self._is_open and part.step == self._step:
             yield from self._discard()
         self._step, self._epoch, self._shown, self._is_open = part.step, part.epoch, "", True
+        self._has_aside = False
         self._attempt = attempt if phase == "finalizing" else 0
         self._drafts = Drafts(self._output()) if phase == "finalizing" else None
 
@@ -132,9 +141,16 @@ class StreamView:
         for place, element in elements:
             yield OutputElement(element, place, self._attempt, self._step)
 
+    def _beside(self, part: LivePart) -> StreamEvent:
+        self._has_aside = True
+        text = str(part.data["text"])
+        if part.kind == "reasoning":
+            return PartEvent(ReasoningDelta(text), part.step)
+        return PartEvent(ArgumentsDelta(text, cast(int, part.data.get("place", 0)), str(part.data["tool"])), part.step)
+
     def _discard(self) -> Iterator[StreamEvent]:
-        if self._shown:
-            self._shown = ""
+        if self._shown or self._has_aside:
+            self._shown, self._has_aside = "", False
             yield Discard(self._step)
 
     def _warn(self, setting: str, message: str) -> Iterator[StreamEvent]:
@@ -145,7 +161,7 @@ class StreamView:
     def _settle_text(self, result: AgentResult[Any]) -> Iterator[StreamEvent]:
         answer = next((message.text for message in reversed(result.messages) if message.role == "assistant"), "")
         if result.status != "completed":
-            if self._is_open and self._shown != answer:
+            if self._is_open and (self._has_aside or self._shown != answer):
                 yield from self._discard()
         elif self._shown != answer or self._step != result.steps:
             finalizing, attempt = self._drafts is not None or self._output() is not None, max(1, self._attempt)

@@ -18,7 +18,20 @@ from deuz_workers.core.run import Run
 from deuz_workers.errors import CodecError
 
 LiveKind = Literal[
-    "begin", "text", "void", "reply", "tool", "guardrail", "warning", "end", "commit", "child", "dropped", "lost"
+    "begin",
+    "text",
+    "reasoning",
+    "arguments",
+    "void",
+    "reply",
+    "tool",
+    "guardrail",
+    "warning",
+    "end",
+    "commit",
+    "child",
+    "dropped",
+    "lost",
 ]
 
 
@@ -29,6 +42,8 @@ class LivePart:
     ==========  ============================================================================================================
     `begin`     a model call begins: `attempt`, `phase`, `output_attempt`, and `model` where it is not the agent's own
     `text`      a fragment of its answer: `text`
+    `reasoning` a fragment of what it thinks: `text`
+    `arguments` a fragment of the arguments of a call that it is about to ask for: `text`, `place` among its calls, `tool`
     `void`      the call has no answer; what was shown of this turn is dropped
     `reply`     the answer is saved: `chars` of text, `finish_reason`
     `tool`      a call of a tool has ended: `call_id`, `tool`, and `value`, or `error` and `outcome`, or all of them where what
@@ -131,22 +146,28 @@ def _outcome(receipt: Receipt) -> Mapping[str, object]:
 
 
 MAX_TEXT_CHARS = 16_000
-"""Of a text part; a longer text is told in several."""
+"""Of a fragment; a longer one is told in several."""
+FRAGMENTS: frozenset[LiveKind] = frozenset(("text", "reasoning", "arguments"))
 
 
 def joined(parts: Sequence[LivePart]) -> Iterator[LivePart]:
-    """The same with fragments of one call that follow each other as one, up to `MAX_TEXT_CHARS`."""
+    """The same with fragments of one thing that follow each other as one, up to `MAX_TEXT_CHARS`."""
     texts: list[str] = []
     open_part: LivePart | None = None
     for part in parts:
-        if part.kind == "text" and open_part is not None and (part.step, part.epoch) == (open_part.step, open_part.epoch):
+        if open_part is not None and part.kind in FRAGMENTS and _of(part) == _of(open_part):
             texts.append(str(part.data["text"]))
             continue
         yield from _texts(open_part, texts)
-        open_part, texts = (part, [str(part.data["text"])]) if part.kind == "text" else (None, [])
+        open_part, texts = (part, [str(part.data["text"])]) if part.kind in FRAGMENTS else (None, [])
         if open_part is None:
             yield part
     yield from _texts(open_part, texts)
+
+
+def _of(part: LivePart) -> tuple[object, ...]:
+    """What a fragment is one of."""
+    return part.kind, part.step, part.epoch, part.data.get("place"), part.data.get("tool")
 
 
 def _texts(like: LivePart | None, texts: Sequence[str]) -> Iterator[LivePart]:
@@ -154,7 +175,7 @@ def _texts(like: LivePart | None, texts: Sequence[str]) -> Iterator[LivePart]:
         return
     text = "".join(texts)
     for start in range(0, len(text), MAX_TEXT_CHARS):
-        yield replace(like, data={"text": text[start : start + MAX_TEXT_CHARS]})
+        yield replace(like, data={**like.data, "text": text[start : start + MAX_TEXT_CHARS]})
 
 
 def encode_parts(parts: Sequence[LivePart], *, max_value_bytes: int) -> list[str]:
@@ -178,6 +199,8 @@ def _encode(part: LivePart, max_value_bytes: int) -> str:
 
 _TEXTS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
+    "reasoning": ("text",),
+    "arguments": ("text", "tool"),
     "tool": ("call_id", "tool"),
     "guardrail": ("hook", "action", "name"),
     "warning": ("setting", "message"),

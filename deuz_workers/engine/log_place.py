@@ -5,9 +5,7 @@ Bound once at the start of a step: whatever is logged below it, by user code and
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 
 from deuz_workers.core.run import Run
@@ -31,13 +29,19 @@ def log_place() -> LogPlace | None:
     return _PLACE.get()
 
 
-@contextlib.contextmanager
-def at_run(scope: str, run_id: str) -> Generator[None]:
-    token = _PLACE.set(LogPlace(scope, run_id))
-    try:
-        yield
-    finally:
-        _PLACE.reset(token)
+class at_run:  # a generator would cost a step three times as much
+    """In the block this run is worked on."""
+
+    __slots__ = ("_place", "_token")
+
+    def __init__(self, scope: str, run_id: str) -> None:
+        self._place = LogPlace(scope, run_id)
+
+    def __enter__(self) -> None:
+        self._token: Token[LogPlace | None] = _PLACE.set(self._place)
+
+    def __exit__(self, *error: object) -> None:
+        _PLACE.reset(self._token)
 
 
 def note_place(run: Run) -> None:

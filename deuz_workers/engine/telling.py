@@ -11,6 +11,7 @@ from deuz_workers.core.live import LivePart, forwarded, parts_of
 from deuz_workers.core.parent import Parent
 from deuz_workers.core.run import Run
 from deuz_workers.engine.log_place import note_place
+from deuz_workers.ports.asides import Aside
 from deuz_workers.ports.live import LiveSink
 
 log = logging.getLogger(__name__)
@@ -46,16 +47,28 @@ class Telling:
     """Whose readers are told too, of a run that was delegated."""
     path: tuple[str, ...] = ()
     has_told: bool = False
+    """Something of the text."""
+    _has_heard: bool = False
 
     def __call__(self, text: object) -> None:
         """A fragment. Never raises, since whatever it raised would be taken for the model's failure."""
         if not isinstance(text, str) or not text:
             return
-        is_first, self.has_told = not self.has_told, True
+        self.has_told = True
+        self._tell(LivePart("text", self.step, self.epoch, {"text": str.__str__(text)}))
+
+    def aside(self, aside: Aside) -> None:
+        """A fragment of a thought or of arguments. Never raises either."""
+        about: dict[str, object] = {"text": aside.text}
+        if aside.kind == "arguments":
+            about |= {"place": aside.place, "tool": aside.tool}
+        self._tell(LivePart(aside.kind, self.step, self.epoch, about))
+
+    def _tell(self, part: LivePart) -> None:
+        is_first, self._has_heard = not self._has_heard, True
         try:
             if is_first:
                 self.on_first()
-            part = LivePart("text", self.step, self.epoch, {"text": str.__str__(text)})
             if self.sink.wants(self.scope, self.run_id):
                 self.sink.put(self.scope, self.run_id, part)
             above = self.below

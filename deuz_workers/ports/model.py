@@ -63,6 +63,7 @@ class ModelReply:
 
 
 OnText = Callable[[str], None]
+"""One that also is a `ports.asides.TellsAsides` is told of thoughts and arguments as they come, by models that have them."""
 
 
 class Model(Protocol):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from deuz_workers.core.usage import Usage
 from deuz_workers.errors import ModelRequestError, ModelTimeoutError
+from deuz_workers.ports.asides import tell_asides
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
 from deuz_workers.ports.output import OutputMode
 from deuz_workers.ports.runtime import Clock
@@ -26,6 +27,7 @@ from deuz_workers.providers.script import (
     Entry,
     ScriptedCall,
     ScriptedReply,
+    asides_of,
     finished,
     fragments_of,
 )
@@ -50,14 +52,17 @@ class MockModel:
         clock: Clock | None = None,
         output_mode: OutputMode = "json",
         context_window_tokens: int | None = None,
+        tells_asides: bool = False,
     ) -> None:
         """`model`: second half of `name`, which prices are looked up by too. `usage`: of every reply that names no other.
-        `output_mode`: how it is asked for a typed answer. `context_window_tokens`: what compaction takes for its window."""
+        `output_mode`: how it is asked for a typed answer. `context_window_tokens`: what compaction takes for its window.
+        `tells_asides`: thoughts and arguments are told as they come, in pieces, ahead of the text and behind it."""
         self._script: Sequence[Entry] | Answer = tuple(script)
         self._model = model
         self.output_mode: OutputMode = output_mode
         self.context_window_tokens = context_window_tokens
         self._usage = usage
+        self._tells_asides = tells_asides
         self._clock = clock
         self._requests: deque[ModelRequest] = deque(maxlen=KEPT_REQUESTS)
 
@@ -134,11 +139,14 @@ class MockModel:
 
     async def _deliver(self, scripted: ScriptedReply, timeout_ms: int | None, on_text: OnText | None) -> None:
         left_ms = await self._wait(scripted.delay_ms, timeout_ms)
+        before, after = asides_of(scripted) if self._tells_asides else ([], [])
+        tell_asides(on_text, before)
         for place, fragment in enumerate(fragments_of(scripted)):
             if place:
                 left_ms = await self._wait(scripted.fragment_delay_ms, left_ms)
             if on_text is not None:
                 on_text(fragment)
+        tell_asides(on_text, after)
 
     async def _wait(self, ms: int | None, left_ms: int | None) -> int | None:
         """Wait `ms`, None for ever; returns what is left of `left_ms`. Always lets the loop turn once."""

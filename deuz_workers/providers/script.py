@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Literal
 
 from deuz_workers.core.messages import NOTHING, FinishReason, Message, Part, ReasoningPart, TextPart, ToolUsePart
 from deuz_workers.core.usage import Usage
+from deuz_workers.ports.asides import Aside
 from deuz_workers.ports.model import ModelReply, ModelRequest
 
 DEFAULT_USAGE = Usage(input_tokens=10, output_tokens=5, cost_micros=None)
@@ -129,6 +131,23 @@ def fragments_of(scripted: ScriptedReply) -> tuple[str, ...]:
     if scripted.fragments is not None:
         return scripted.fragments
     return tuple(re.findall(r"\s*\S+\s*$|\s*\S+|\s+", scripted.text))
+
+
+def asides_of(scripted: ScriptedReply) -> tuple[list[Aside], list[Aside]]:
+    """What a stream of this reply delivers ahead of its text, and behind it: thoughts and arguments in halves."""
+    thoughts = [Aside("reasoning", half) for half in _halves("" if scripted.reasoning is None else scripted.reasoning.text)]
+    written = [call.raw_arguments or json.dumps(dict(call.arguments or {})) for call in scripted.calls]
+    pieces = [
+        Aside("arguments", half, place, scripted.calls[place].name)
+        for place, text in enumerate(written)
+        for half in _halves(text)
+    ]
+    return thoughts, pieces
+
+
+def _halves(text: str) -> list[str]:
+    middle = (len(text) + 1) // 2
+    return [half for half in (text[:middle], text[middle:]) if half]
 
 
 def finished(scripted: ScriptedReply, *, turn: int, model: str, default_usage: Usage) -> ModelReply:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from deuz_workers.errors import ModelError
 from deuz_workers.ports.model import ModelReply, ModelRequest
+from deuz_workers.providers.beside import Beside
 from deuz_workers.providers.sse import ServerEvent
 
 
@@ -42,6 +43,11 @@ class ReplyStream(Protocol):
 
         Raises: `ModelResponseError`, for an event that is none; the failure that an event reports.
         """
+        ...
+
+    @property
+    def beside(self) -> Beside:
+        """Thoughts and arguments of calls that `take` found, for readers alone."""
         ...
 
     def completion(self) -> Mapping[str, Any] | None:

@@ -20,6 +20,7 @@ from deuz_workers.errors import (
     ModelResponseError,
     ModelStreamBrokenError,
 )
+from deuz_workers.ports.asides import tell_asides
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
 from deuz_workers.ports.output import OutputMode
 from deuz_workers.providers.connection import Connection
@@ -189,6 +190,7 @@ async def _read_events(answer: HttpReply, stream: ReplyStream, on_text: OnText |
                 raise ModelResponseError(f"{answer.host} sent a stream that is not UTF-8") from None
             for event in arrived:
                 text = stream.take(event)
+                tell_asides(on_text, stream.beside.taken())
                 if text and on_text is not None:
                     on_text(text)
                 if stream.is_done:

@@ -49,6 +49,27 @@ def test_fragments_of_one_call_are_joined_and_nothing_else() -> None:
     assert max(len(str(one.data["text"])) for one in long) == 16_000
 
 
+def test_thoughts_and_arguments_are_joined_by_what_they_are_of() -> None:
+    """Of one call each; fragments of two calls in turn stay apart, and come back from text as they were."""
+
+    def arguments(place: int, text: str) -> LivePart:
+        return part(1, "arguments", text=text, place=place, tool="pay")
+
+    made = [part(1, "reasoning", text="a"), part(1, "reasoning", text="b"), part(1, "text", text="c")]
+    made += [arguments(0, "{"), arguments(0, "}"), arguments(1, "["), arguments(0, "x")]
+    told = list(joined(made))
+    assert [(one.kind, one.data.get("place"), one.data["text"]) for one in told] == [
+        ("reasoning", None, "ab"),
+        ("text", None, "c"),
+        ("arguments", 0, "{}"),
+        ("arguments", 1, "["),
+        ("arguments", 0, "x"),
+    ]
+    assert [decode_part(text) for text in encode_parts(told, max_value_bytes=100)] == told
+    with pytest.raises(CodecError):
+        decode_part('["arguments",1,1,{"text":"no tool"}]')
+
+
 @pytest.mark.parametrize("order", list(permutations(range(1, 5))))
 def test_commits_are_shown_in_their_order_however_they_come(order: tuple[int, ...]) -> None:
     """Each is held back while an earlier one is missing, and none twice."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.settings import Settings
+from deuz_workers.ports.asides import Aside, TellsAsides
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import call, calls
@@ -38,6 +40,24 @@ class Talker(MockModel):
         return await MockModel([answer]).call(request)
 
 
+class Thinker(MockModel):
+    """Thinks, and writes half of the arguments of a call; the other half, and the call itself, when it is let go."""
+
+    async def call(self, request: ModelRequest, on_text: OnText | None = None) -> ModelReply:
+        assert on_text is not None
+        if turn_of(request) > 1:
+            return await MockModel(["done"]).call(replace(request, messages=request.messages[:1]), on_text)
+        assert isinstance(on_text, TellsAsides)
+        on_text.aside(Aside("reasoning", f"thought {request.attempt}"))
+        on_text.aside(Aside("arguments", '{"n": ', 0, "write"))
+        trace("thought", f"{request.attempt} {os.getpid()}")
+        go = Path(os.environ[TRACES]) / f"{request.messages[0].text}.go"
+        while not go.exists():  # noqa: ASYNC110 - another process makes the file
+            await asyncio.sleep(0.01)
+        on_text.aside(Aside("arguments", "7}", 0, "write"))
+        return await MockModel([calls(call("write", n=7))]).call(request)
+
+
 @tool
 def large() -> str:
     """A result that is too large for a live stream."""
@@ -45,12 +65,13 @@ def large() -> str:
 
 
 def application(settings: Settings | None = None) -> Deuz:
-    """Three agents: one that talks, one of many turns, one that waits for people."""
+    """Agents: one that talks, one that thinks, one of many turns, one that waits for people."""
     large_once = MockModel.function(lambda request: "seen" if turn_of(request) > 1 else calls(call("large")))
     signs = MockModel.function(lambda request: "it is done" if turn_of(request) > 1 else calls(call("sign", name="it")))
     return Deuz(
         [
             Agent("talker", model=Talker([ANSWER])),
+            Agent("thinker", model=Thinker([]), tools=[write]),
             Agent("worker", model=many("write", "read", "write"), tools=[read, write, nothing]),
             Agent("signer", model=signs, tools=[sign]),
             Agent("large", model=large_once, tools=[large]),

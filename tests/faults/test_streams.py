@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import pytest
@@ -11,9 +11,11 @@ import redis
 
 from deuz_workers.app.deuz import Deuz
 from deuz_workers.app.stream_events import (
+    ArgumentsDelta,
     Discard,
     Missed,
     PartEvent,
+    ReasoningDelta,
     ResultEvent,
     StreamEvent,
     TextDelta,
@@ -181,3 +183,39 @@ def test_whatever_happens_to_the_channel_the_result_is_the_same(
     assert seen[-1] == ResultEvent(result)
     assert client.handle(stream.run_id).result() == result
     reader.close()
+
+
+def test_what_a_dead_worker_thought_is_taken_back(pool: Pool, client: Deuz) -> None:
+    """Thoughts and arguments of a worker that is killed are discarded; its successor's are shown, then the result."""
+    first = pool.start()
+    stream = client.stream("thinker", "think")
+    events = iter(stream.events)
+    seen: list[StreamEvent] = []
+
+    def until(is_there: Callable[[], bool]) -> None:
+        while not is_there():
+            seen.append(next(events))
+
+    until(lambda: _arguments(seen) == '{"n": ')
+    first.kill()
+    pool.start()
+    until(lambda: any(isinstance(event, Discard) for event in seen))
+    assert _thoughts(seen[: seen.index(next(event for event in seen if isinstance(event, Discard)))]) == "thought 1"
+    del seen[:]
+    pool.wait_for_lines("thought", 2)
+    pool.go("think")
+    seen.extend(events)
+    assert _thoughts(seen) == "thought 2"
+    assert _arguments(seen) == '{"n": 7}'
+    assert [event.raw_result for event in seen if isinstance(event, ToolOutput)] == ["wrote 7"]
+    assert stream.result().status == "completed"
+
+
+def _thoughts(events: Iterable[StreamEvent]) -> str:
+    parts = [event.part for event in events if isinstance(event, PartEvent)]
+    return "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
+
+
+def _arguments(events: Iterable[StreamEvent]) -> str:
+    parts = [event.part for event in events if isinstance(event, PartEvent)]
+    return "".join(part.text for part in parts if isinstance(part, ArgumentsDelta) and part.tool_name == "write")

@@ -17,6 +17,7 @@ from typing import Any
 
 from deuz_workers.errors import ModelResponseError
 from deuz_workers.providers.anthropic.errors import reported_failure
+from deuz_workers.providers.beside import Beside
 from deuz_workers.providers.json_body import WholePairs, mapping, parse_object, read_arguments, text_or_none
 from deuz_workers.providers.sse import ServerEvent
 
@@ -63,6 +64,7 @@ class MessageStream:
 
     def __init__(self) -> None:
         self.is_done = False
+        self.beside = Beside()
         self._blocks: dict[int, _Block] = {}
         self._model: object = None
         self._stop_reason: str | None = None
@@ -128,6 +130,7 @@ class MessageStream:
                 return self._say(block, text_or_none(start.get("text")) or "")
             case "thinking":
                 block.texts.append(text_or_none(start.get("thinking")) or "")
+                self.beside.think(block.texts[0])
                 block.signatures.append(text_or_none(start.get("signature")) or "")
             case _:
                 pass
@@ -140,7 +143,10 @@ class MessageStream:
             if block is None:
                 raise ModelResponseError("the stream has arguments of a call that it did not name")
             if block.kind not in ("text", "thinking"):
-                block.texts.append(text_or_none(delta.get("partial_json")) or "")
+                piece = text_or_none(delta.get("partial_json")) or ""
+                block.texts.append(piece)
+                if block.kind == "tool_use":
+                    self.beside.ask(index, text_or_none(block.start.get("name")) or "", piece)
             return ""
         if kind not in BELONGS:
             return ""
@@ -153,6 +159,8 @@ class MessageStream:
         if home == "text":
             return self._say(block, piece)
         (block.texts if field_name == "thinking" else block.signatures).append(piece)
+        if field_name == "thinking":
+            self.beside.think(piece)
         return ""
 
     def _say(self, block: _Block, text: str) -> str:

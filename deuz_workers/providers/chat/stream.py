@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from deuz_workers.errors import ModelResponseError
+from deuz_workers.providers.beside import Beside
 from deuz_workers.providers.chat.reply import REASONING_FIELDS, text_of
 from deuz_workers.providers.json_body import WholePairs, joined, parse_object, read_arguments
 from deuz_workers.providers.openai_errors import reported_failure
@@ -56,6 +57,7 @@ class ChatStream:
 
     def __init__(self) -> None:
         self.is_done = False
+        self.beside = Beside()
         self._texts: list[str] = []
         self._refusals: list[str] = []
         self._thoughts: list[str] = []
@@ -133,6 +135,7 @@ class ChatStream:
             if isinstance(thought, str) and thought and self._thought_field in (None, name):
                 self._thought_field = name
                 self._thoughts.append(thought)
+                self.beside.think(thought)
         if isinstance(refusal := given.get("refusal"), str):
             self._refusals.append(refusal)
         calls = given.get("tool_calls")
@@ -167,6 +170,7 @@ class ChatStream:
                 call.whole = cast(dict[str, Any], written)
             elif isinstance(written, str) and written:
                 call.pieces.append(written)
+                self.beside.ask(id(call), call.name, written)
             call.extra_content = entry.get("extra_content") or call.extra_content
 
     def _call_at(self, index: int | None) -> _Call | None:

@@ -11,9 +11,11 @@ a part with an empty text, and a part that has one is not to be merged with othe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from deuz_workers.providers.beside import Beside
 from deuz_workers.providers.gemini.errors import reported_failure
 from deuz_workers.providers.gemini.reply import first_candidate, is_text
 from deuz_workers.providers.json_body import WholePairs, listed, mapping, parse_object, text_or_none
@@ -29,6 +31,7 @@ class ContentStream:
     is_done = False
 
     def __init__(self) -> None:
+        self.beside = Beside()
         self._parts: list[dict[str, Any]] = []
         self._texts: list[str] | None = None
         """Pieces of the last part, while others may join them."""
@@ -88,6 +91,11 @@ class ContentStream:
             self._parts.append(dict(part))
             if said and not is_signed:
                 self._texts = [text]
+        if is_thought and said:
+            self.beside.think(text)
+        elif (call := mapping(part.get("functionCall"))) is not None:
+            arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
+            self.beside.ask(len(self._parts), text_or_none(call.get("name")) or "", arguments)
         return self._pairs.take(text) if said and not is_thought else ""
 
     def _close(self) -> None:

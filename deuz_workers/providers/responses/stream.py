@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deuz_workers.errors import ModelResponseError
+from deuz_workers.providers.beside import Beside
 from deuz_workers.providers.json_body import WholePairs, listed, mapping, parse_object, text_or_none
 from deuz_workers.providers.openai_errors import reported_failure
 from deuz_workers.providers.responses.reply import checked
@@ -36,6 +37,11 @@ class ResponseStream:
 
     def __init__(self) -> None:
         self.is_done = False
+        self.beside = Beside()
+        self._names: dict[object, str] = {}
+        """By place in the output: tools that are called."""
+        self._told: dict[object, str] = {}
+        """By place in the output: of a thought or of arguments."""
         self.has_content = False
         self._items: dict[int, Mapping[str, Any]] = {}
         """By place in the output: items that are finished."""
@@ -60,10 +66,20 @@ class ResponseStream:
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
                 return self._say(record)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self._think(record.get("output_index"), text_or_none(record.get("delta")) or "")
+            case "response.output_item.added":
+                added = mapping(record.get("item")) or {}
+                self._names[record.get("output_index")] = text_or_none(added.get("name")) or ""
+            case "response.function_call_arguments.delta":
+                place = record.get("output_index")
+                if name := self._names.get(place):  # else it is told with its name, when it is whole
+                    self._ask(place, name, text_or_none(record.get("delta")) or "")
             case "response.output_item.done":
                 item, place = mapping(record.get("item")), record.get("output_index")
                 if item is not None and isinstance(place, int):
                     self._items[place] = item
+                    self._tell_rest(place, item)
             case "response.completed" | "response.incomplete" as kind:
                 self._end(record, kind.removeprefix("response."))
             case "response.failed":
@@ -93,6 +109,28 @@ class ResponseStream:
         self._texts.setdefault(place, []).append(said)
         self._spoken.setdefault(place, text_or_none(record.get("item_id")) or "")
         return self._heard.take(said)
+
+    def _think(self, place: object, text: str) -> None:
+        self._told[place] = self._told.get(place, "") + text
+        self.beside.think(text)
+
+    def _ask(self, place: object, name: str, text: str) -> None:
+        self._told[place] = self._told.get(place, "") + text
+        self.beside.ask(place, name, text)
+
+    def _tell_rest(self, place: int, item: Mapping[str, Any]) -> None:
+        """Of a finished thought or call, what no delta has said: many servers send none."""
+        told = self._told.get(place, "")
+        match item.get("type"):
+            case "reasoning":
+                whole = "".join(text_or_none((mapping(one) or {}).get("text")) or "" for one in listed(item.get("summary")))
+                self._think(place, whole.removeprefix(told) if whole.startswith(told) else "")
+            case "function_call":
+                whole = text_or_none(item.get("arguments")) or ""
+                name = text_or_none(item.get("name")) or ""
+                self._ask(place, name, whole.removeprefix(told) if whole.startswith(told) else "")
+            case _:
+                pass
 
     def _end(self, record: Mapping[str, Any], status: str) -> None:
         response = mapping(record.get("response"))
