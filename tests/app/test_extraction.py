@@ -16,6 +16,7 @@ from deuz_workers import (
     Agent,
     AgentRunLeaseError,
     Budget,
+    Chat,
     ConfigurationError,
     Embedding,
     ExecutionPolicy,
@@ -749,3 +750,26 @@ async def test_a_memory_llm_that_no_policy_allows_is_not_asked(world: World) -> 
     own = create_execution_context(allowed_models={"memory:Llm"})
     await run(world, remembering(llm, memory=memory_of(llm, execution=own)), "s", policy=policy)
     assert ((await extraction_of(world, "s")).status, len(llm.asked)) == ("completed", 2)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("at", [2, 3, 4])
+async def test_a_run_with_a_chat_owes_both(world: World, at: int, applied: bool) -> None:
+    """Wherever the process dies behind the end, the chat is written, the fact is there once, and nothing is due then."""
+
+    async def answer(system: str, user: str) -> str:
+        return by_question(system)
+
+    agent = remembering(answer)
+    with pytest.raises(ProcessDied):
+        await world.dying(agent, at=at, applied=applied).aio.run_embedded("x", "go", run_id="r", chat=Chat("c"))
+    await world.later(600_000)
+    async with driver(world.process(agent)) as driving:
+        assert await driving.drive([("default", "r")]) == {}
+    head, kept = await world.head("r"), await world.store.load_chat("c")
+    assert kept is not None
+    assert [message.text for message in kept.messages if message.role != "system"] == ["go", "done"]
+    assert (head.status, head.phase, head.due_in_ms) == ("completed", "loop", None)
+    assert ((await extraction_of(world)).status, await texts(world)) == ("completed", ["likes tea"])
+    answered = await reconcile_agent_run("r", agent=agent, store=world.store, leases=memory_leases())
+    assert answered.record == {"run_id": "r", "memory": "completed", "chat": "saved"}
