@@ -26,6 +26,7 @@ from deuz_workers.core.messages import TextPart, user
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.remembering import ANN, BOB, memory_of, model_of, remembered, remembering, says, state_of
+from tests.app.test_record_versions import Saves
 from tests.app.world import Effects, World
 
 
@@ -260,3 +261,13 @@ async def test_a_store_of_runs_that_keeps_no_memories_recalls_none(memory: World
     result = await app.aio.run_embedded("x", "go", run_id="r")
     recall = (await state_of(memory)).recall or {}
     assert (result.status, recall.get("status"), dict(done.done)) == ("completed", "failed", {})
+
+
+@pytest.mark.spec("ENV-003")
+async def test_a_record_with_a_memory_is_version_2(world: World) -> None:
+    """At every save; that of the same run without one is version 1."""
+    for memory, version in ((memory_of(says(), extract=False), 2), (None, 1)):
+        saves = Saves(world)
+        agent = Agent("x", model=MockModel(["done"]), memory=memory)
+        await world.process(agent, store=saves.as_store).aio.run_embedded("x", "go", run_id=f"v{version}")
+        assert {saved for _, saved, _ in saves.saved} == {version}
