@@ -21,6 +21,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from deuz_workers.errors import (
+    AdmissionFailedError,
     AgentRunLeaseError,
     AnswerConflictError,
     AnswerRefusedError,
@@ -80,6 +81,7 @@ from deuz_workers.errors import (
     UnknownAgentError,
     UnknownToolError,
     UnsupportedPoolError,
+    UnsupportedStoreError,
 )
 
 if TYPE_CHECKING:
@@ -182,6 +184,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accounting",
+    "AdmissionFailedError",
     "Agent",
     "AgentResult",
     "AgentRunLeaseError",
@@ -323,6 +326,7 @@ __all__ = [
     "UnknownToolError",
     "UnsignedRequest",
     "UnsupportedPoolError",
+    "UnsupportedStoreError",
     "Usage",
     "Verified",
     "VerifyContext",

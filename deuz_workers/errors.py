@@ -6,6 +6,7 @@
     ├── ConfigurationError            something the caller wrote is wrong; nothing was written
     │   ├── UnknownAgentError
     │   ├── UnsupportedPoolError
+    │   ├── UnsupportedStoreError     the store does not have what the call needs: `backend`, `feature`
     │   ├── RunFileError              a file that should hold a run is altered or none of ours
     │   ├── ForkRefusedError          the run cannot be forked from that turn
     │   ├── RetryRefusedError         a failed run whose cause does not pass by waiting; also a TypeError
@@ -13,6 +14,7 @@
     │   └── ServerUnavailableError    an embedded server could not be found or started
     ├── StoreError
     │   ├── StoreUnavailableError     (retry later) nobody knows more than the message says
+    │   │   ├── AdmissionFailedError  a model call was not sent, since nobody answered whether it may be
     │   │   ├── StoreRefusedError     (never) account, database name or path are wrong
     │   │   └── StoreContendedError   others had the rows for all of the time; nothing was written
     │   ├── MigrationMissingError
@@ -125,6 +127,12 @@ class UnsupportedPoolError(ConfigurationError):
     code = "unsupported_pool"
 
 
+class UnsupportedStoreError(ConfigurationError):
+    """The store does not have what the call needs; nothing of it was asked. `backend` and `feature` say which."""
+
+    code = "unsupported_store"
+
+
 class ServerUnavailableError(ConfigurationError):
     """An embedded server could not be found or started."""
 
@@ -166,6 +174,12 @@ class StoreContendedError(StoreUnavailableError):
     """The database gave up on the operation each time, by deadlocks or serialization failures; nothing was written."""
 
     code = "store_contended"
+
+
+class AdmissionFailedError(StoreUnavailableError):
+    """The store cannot be reached for the commit that would have let a model call be sent; the call was not sent."""
+
+    code = "admission_failed"
 
 
 class StoreRefusedError(StoreUnavailableError):

@@ -11,6 +11,8 @@ from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.results import ResultWarning
+from deuz_workers.app.settling import settle_below
+from deuz_workers.app.settling_below import parked_below
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
 from deuz_workers.app.words import Reconciled, Words, denied, note_body, outcomes_of, token_is_good
 from deuz_workers.core.approval_token import DENIAL
@@ -199,6 +201,18 @@ class Answers:
         return {**record, "approval_id": item.item_id}
 
 
+async def handed_in_below(access: Access, loaded: Loaded, answers: Answers) -> Answers:
+    """`answers` without words about calls of runs that this one waits for, which are stored where they belong.
+
+    Raises `ReconciliationError` with nothing stored.
+    """
+    head = loaded.head
+    if not answers.words.any or head.parked is not None or not (below := await parked_below(access, head)):
+        return answers
+    await settle_below(access, head.scope, below, answers.words)
+    return Answers(answers.approvals, answers.client_tool_results)
+
+
 async def hand_in_and_ring(
     access: Access, scope: str, run_id: str, answers: Answers, policy: ExecutionPolicy | None = None
 ) -> tuple[int | None, tuple[ResultWarning, ...]]:
@@ -210,6 +224,7 @@ async def hand_in_and_ring(
     loaded = await access.store.load(scope, run_id)
     if loaded is None:
         raise not_found(scope, run_id)
+    answers = await handed_in_below(access, loaded, answers)
     answers.check(loaded)
     warnings = answers.warnings(loaded)
     if loaded.head.status in FINAL or not answers.settle(loaded):

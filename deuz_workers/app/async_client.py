@@ -15,6 +15,7 @@ from deuz_workers.app.chat import Chat, run_chat
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.embedded import drive_swarm, driver, resume_embedded, run_embedded
+from deuz_workers.app.nesting import scope_below
 from deuz_workers.app.operating import AsyncOperator
 from deuz_workers.app.order import (
     IN_PROCESS_QUEUE,
@@ -40,6 +41,7 @@ from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import RunExistsError, SwarmConflictError
 from deuz_workers.ports.context import given_context
+from deuz_workers.ports.execution import Execution
 from deuz_workers.ports.store import Created, NewRun
 
 if TYPE_CHECKING:
@@ -296,13 +298,24 @@ class AsyncClient(StoredRuns):
         chat: Chat | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
+        execution: Execution | None = None,
     ) -> AgentResult[Any]:
         """Run an agent of the application on this loop until it has something to report; no worker is involved.
 
         See `run_agent`. Workers leave such a run alone unless they take from the queue `in-process`.
         """
         options = embedded_options(
-            run_id, idempotency_key, scope, deadline, tags, budget, on_conflict, policy, shared_budgets, self._chat(chat, scope)
+            run_id,
+            idempotency_key,
+            scope,
+            deadline,
+            tags,
+            budget,
+            on_conflict,
+            policy,
+            shared_budgets,
+            self._chat(chat, scope_below(execution, scope)),
+            execution,
         )
         asked = self._asked(agent, prompt, messages, options)
         return await run_embedded(self._app, asked, options, given_context(tools_context, runtime_context))
@@ -355,13 +368,16 @@ class AsyncClient(StoredRuns):
         chat: Chat | None = None,
         tools_context: Mapping[str, Any] | None = None,
         runtime_context: Any = None,
+        execution: Execution | None = None,
+        shared_budgets: SharedBudgets = (),
     ) -> AgentResult[Any]:
         """Go on with a stored run on this loop until it has something to report. See `resume_agent`."""
         answers = Answers(approvals, client_tool_results, tuple(retry_tool_call_ids), reconciled_tool_results)
         context = given_context(tools_context, runtime_context)
         check_policy("this resume", policy)
-        asked = self._chat(chat, scope)
-        return await resume_embedded(self._app, scope, run_id, answers, context, policy, asked, retry_failed=retry_failed)
+        asked = self._chat(chat, scope_below(execution, scope))
+        more: dict[str, Any] = {"retry_failed": retry_failed, "execution": execution, "shared": shared_budgets}
+        return await resume_embedded(self._app, scope, run_id, answers, context, policy, asked, **more)
 
     def resume_stream_embedded(
         self,
@@ -392,16 +408,11 @@ class AsyncClient(StoredRuns):
         return AgentStream(EmbeddedSource(self._app, scope, run_id, name, work, owned=owned))
 
     def _asked(
-        self,
-        agent: str | Agent,
-        prompt: Content | None,
-        messages: Iterable[GivenMessage] | None,
-        options: Options,
+        self, agent: str | Agent, prompt: Content | None, messages: Iterable[GivenMessage] | None, options: Options
     ) -> NewRun:
         name = agent if isinstance(agent, str) else agent.name
         self._app.registry.check_agent(name)
-        known = self._app.agents.get(name)
-        trace = self._app.telemetry.carried()
+        known, trace = self._app.agents.get(name), self._app.telemetry.carried()
         return agent_run(self._app.ids, name, known, prompt=prompt, messages=messages, options=options, trace=trace)
 
     def _chat(self, chat: Chat | None, scope: str) -> RunChat | None:

@@ -17,6 +17,7 @@ from deuz_workers.live.tail import RedisTails
 from deuz_workers.ports.breakers import Breakers
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.runtime import Clock
+from deuz_workers.ports.store import RunStore
 from deuz_workers.store import SqlStore, open_store
 
 
@@ -35,6 +36,15 @@ def store_of(settings: Settings) -> SqlStore:
 def leases_of(settings: Settings) -> LeaseProvider:
     """The lease provider that fits the settings. Raises `ConfigurationError` for a URL that is not understood."""
     return open_leases(settings.leases, secret=marks_of(settings, "lease").secret, prepare=settings.db_prepare)
+
+
+def leases_beside(store: RunStore) -> LeaseProvider | None:
+    """In the database of a store that was given as an object, or in a file beside it.
+
+    None: a database in memory, or a store that is none of ours and says of no place that others see.
+    """
+    url: str | None = getattr(store.dialect, "lease_url", None) if isinstance(store, SqlStore) else None
+    return None if url is None else open_leases(url)
 
 
 def live_of(settings: Settings, clock: Clock) -> tuple[RedisLive, RedisTails] | None:

@@ -13,7 +13,7 @@ from deuz_workers.app.agent import Agent
 from deuz_workers.app.async_client import AsyncClient
 from deuz_workers.app.bell import bell_of
 from deuz_workers.app.chat import Chat, check_chat_store
-from deuz_workers.app.connections import breakers_of, leases_of, live_of, marks_of, store_of
+from deuz_workers.app.connections import breakers_of, leases_beside, leases_of, live_of, marks_of, store_of
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
@@ -39,6 +39,7 @@ from deuz_workers.core.usage import Budget
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.leases import memory_leases
 from deuz_workers.ports.breakers import Breakers
 from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.leases import LeaseProvider
@@ -77,7 +78,8 @@ class Deuz:
         `on_budget_warning` is called in the worker when a model call lifts what is used of a budget to its threshold, once per
         run, scope and dimension; it may be a coroutine function, and what it raises is logged.
         `chats`: where runs that have a chat write it, in every process of the application; None: beside the runs.
-        `store` and `leases` take the place of those that the settings name; for stores of one's own and for tests.
+        `store` and `leases` take the place of those that the settings name; for stores of one's own and for tests. With a
+        store alone, and settings that name no leases, they are held in its database, in a file beside its file, or in memory.
         Raises ConfigurationError for a name that is there twice, and for what is no agent or reducer.
         """
         given = with_subagents(_checked(agents, Agent, "an agent"))
@@ -333,7 +335,11 @@ class Deuz:
     @cached_property
     def leases(self) -> LeaseProvider:
         """Connects at its first use in each process and loop. Raises `ConfigurationError` where no provider is set."""
-        return self._leases or leases_of(self.settings)
+        if self._leases is not None:
+            return self._leases
+        if self._store is not None and not self.settings.says_leases:
+            return leases_beside(self._store) or memory_leases()
+        return leases_of(self.settings)
 
     @cached_property
     def doorbell(self) -> AppDoorbell:

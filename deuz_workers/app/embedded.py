@@ -12,15 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deuz_workers.app.answers import Answers
+from deuz_workers.app.answers import Answers, handed_in_below
 from deuz_workers.app.answers_below import hand_in_below
 from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
 from deuz_workers.app.below import read_below
+from deuz_workers.app.charging import added_budgets
 from deuz_workers.app.chat import check_chat, with_chat
 from deuz_workers.app.driven import alone, answered, doorbell_of
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.narrowing import narrow
-from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, check_created
+from deuz_workers.app.nested_drive import held_to
+from deuz_workers.app.nesting import check_nested, scope_below
+from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, SharedBudgets, check_created
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.repair import drop_late_signal, finish_chat
 from deuz_workers.app.results import RECONCILIATION, AgentResult, effects_of, refused, result_of
@@ -36,6 +39,7 @@ from deuz_workers.core.failure import place_of
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import read_run
+from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell, binding_changed
@@ -53,6 +57,7 @@ from deuz_workers.errors import (
 )
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import NO_TOOLS
+from deuz_workers.ports.execution import Execution
 from deuz_workers.ports.live import LiveSink
 from deuz_workers.ports.store import Loaded, NewRun
 
@@ -106,10 +111,28 @@ async def run_embedded(
 
     What the store or another executor refuses is a `failed` result (RES-009, RES-021); everything else is raised.
     """
-    run_id, scope = asked.run_id, asked.scope
     check_context(app.registry.agent(asked.agent), context)
+    if options.execution is None:
+        return await _run_embedded(app, asked, options, context, named)
+    known = [asked.run_id]
+
+    async def name(run_id: str) -> None:
+        known[0] = run_id
+        if named is not None:
+            await named(run_id)
+
+    driving = _run_embedded(app, asked, options, context, name)
+    return await held_to(options.execution, app, lambda: known[0], driving)
+
+
+async def _run_embedded(
+    app: Deuz, asked: NewRun, options: Options, context: RunContext | None, named: Named | None
+) -> AgentResult[Any]:
+    run_id, scope = asked.run_id, asked.scope
     contexts: dict[tuple[str, str], RunContext] = {}
     try:
+        if options.execution is not None:
+            options.execution.policy.check_depth(options.execution.depth + 1)
         async with driver(app, contexts=contexts) as driving:
             # Known as ours before it is there: another driver's sweep may see it first, which knows nothing of its contexts.
             with answered(app.store, scope, run_id, driving.doorbell):
@@ -140,14 +163,34 @@ async def resume_embedded(
     chat: RunChat | None = None,
     *,
     retry_failed: bool = False,
+    execution: Execution | None = None,
+    shared: SharedBudgets = (),
 ) -> AgentResult[Any]:
     """Hand in `answers` if they are complete, and drive the run until it has something to report.
 
-    Refusals are `failed` results. A run that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008).
-    `policy` is stored before the first answer, so that whoever goes on with the run is held to it.
     `chat` has to be the one that the run began with; None: whichever that is.
-    `retry_failed`: one that failed for a passing cause goes on; for a lasting cause the error is a `TypeError` (MDL-012).
+    `execution`: of a run that was started in one, which does not go on without (LED-007). Refusals are `failed` results. A run
+    that has ended is read; with incomplete answers nothing is written (RSM-002, RSM-008). `policy` is stored before the first
+    answer, so that whoever goes on with the run is held to it. `retry_failed`: one that failed for a passing cause goes on; for
+    a lasting cause the error is a `TypeError` (MDL-012).
     """
+    scope = scope_below(execution, scope)
+    driving = _resume_embedded(app, scope, run_id, answers, context, policy, chat, retry_failed, execution, shared)
+    return await driving if execution is None else await held_to(execution, app, lambda: run_id, driving)
+
+
+async def _resume_embedded(
+    app: Deuz,
+    scope: str,
+    run_id: str,
+    answers: Answers,
+    context: RunContext | None,
+    policy: ExecutionPolicy | None,
+    chat: RunChat | None,
+    retry_failed: bool,
+    execution: Execution | None,
+    shared: SharedBudgets,
+) -> AgentResult[Any]:
     agent = ""
     contexts = {} if context is None else {(scope, run_id): context}
     try:
@@ -162,10 +205,14 @@ async def resume_embedded(
             agent = loaded.head.agent
             check_context(app.registry.agent(agent), context)
             check_chat(loaded.head, chat, app.chats)
+            if loaded.head.status not in ("completed", "stopped"):
+                check_nested(decode_envelope(loaded.head), execution)
+            budgets = await added_budgets(app.store, loaded, shared) if shared else ()
             if retry_failed and loaded.head.status == "failed":
-                if unsettled := await _take_up(app, loaded, answers, policy):
+                if unsettled := await _take_up(app, loaded, answers, policy, budgets):
                     return unsettled
                 return await _driven(app, driving, scope, run_id, agent)
+            answers = await handed_in_below(app.access, loaded, answers)
             answers.check(loaded)
             warnings = answers.warnings(loaded)
             definition = app.registry.agent(agent)
@@ -177,7 +224,7 @@ async def resume_embedded(
                 result = await _result(app, loaded)
                 return replace(result, warnings=(*result.warnings, *warnings))
             _check_binding(app, loaded)
-            await narrow(app.store, loaded, policy)
+            await narrow(app.store, loaded, policy, budgets)
             if settles:
                 if answers.words.any and loaded.head.parked is None:
                     await _wait_for_holder(app, scope, run_id)
@@ -201,7 +248,9 @@ def _failed_store(error: Exception) -> StoreError:
     return StoreError(f"the store failed with a {type(error).__name__}; the stored run is as it was")
 
 
-async def _take_up(app: Deuz, loaded: Loaded, answers: Answers, policy: ExecutionPolicy | None) -> AgentResult[Any] | None:
+async def _take_up(
+    app: Deuz, loaded: Loaded, answers: Answers, policy: ExecutionPolicy | None, budgets: tuple[SharedBudget, ...]
+) -> AgentResult[Any] | None:
     """The failed run is at work again; or, with nothing written, what somebody has to say about its effects first (MDL-008)."""
     head = loaded.head
     result = await _result(app, loaded)
@@ -210,7 +259,7 @@ async def _take_up(app: Deuz, loaded: Loaded, answers: Answers, policy: Executio
     if is_unsettled(loaded, answers.settled_calls(loaded)):
         effects = effects_of(read_run(head, loaded.messages, loaded.receipts), await _signing(app))
         return replace(result, status="stopped", reason=RECONCILIATION, error=None, unknown_effects=effects)
-    if not await reopen(app.store, app.ids, loaded, policy):
+    if not await reopen(app.store, app.ids, loaded, policy, budgets):
         raise RevisionConflictError(f"somebody else took run {head.run_id!r} up; look at its handle", run_id=head.run_id)
     await answers.hand_in_effects(app.store, loaded, await _signing(app))
     return None

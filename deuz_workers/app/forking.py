@@ -91,6 +91,11 @@ def _new_run(
             f"fork {parent.root or parent.run_id!r}",
             run_id=head.run_id,
         )
+    if (nested := run.envelope.nested) is not None:
+        raise ForkRefusedError(
+            f"run {head.run_id!r} was started within {nested.run_id!r}, whose ledger it is charged to; fork {nested.root!r}",
+            run_id=head.run_id,
+        )
     place = place_of(run.envelope, (row.body for row in journal), turn)
     said = () if wanted.prompt is None else first_messages(wanted.prompt, None)
     known = agents.get(head.agent)

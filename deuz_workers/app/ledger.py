@@ -18,7 +18,8 @@ MAX_SLICES = 64
 
 
 async def accounting(store: RunStore, loaded: Loaded) -> Accounting:
-    """Of the nearest budget of the run, its swarm or its parent, whoever else spends from it; without one, of its own calls.
+    """Of the nearest budget of the run, its swarm or its parent, whoever else spends from it; without one, of its own calls and
+    of those of runs that were started in its execution context.
 
     A budget is read as it stands now. Raises `CheckpointVersionError` or `CodecError` for rows of another build.
     """
@@ -28,7 +29,8 @@ async def accounting(store: RunStore, loaded: Loaded) -> Accounting:
     nearest = next((key for key in envelope.scopes if key not in shared), None)
     balance = None if nearest is None else await store.balance(nearest)
     if balance is None:
-        return own
+        below = await store.balance(run_scope_key(envelope.rid))
+        return own if below is None else own.with_nested(below.spent.tokens, below.held.tokens, below.unknown.tokens)
     # With a limit in dollars nothing is admitted whose price is not known; without one the run can only speak for itself.
     is_priced = balance.limit.usd_micros is not None
     is_own = nearest == run_scope_key(envelope.rid)

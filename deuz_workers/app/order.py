@@ -10,6 +10,7 @@ from typing import Literal, cast, get_args
 from deuz_workers.app.agent import Agent, check_policy
 from deuz_workers.app.conversation import Content, GivenMessage, first_messages
 from deuz_workers.app.names import check_id, check_name, check_run_id, is_keepable
+from deuz_workers.app.nesting import link_of, nested_in, scope_below
 from deuz_workers.core.change import MessageRow
 from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import digest, encode
@@ -21,6 +22,7 @@ from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.shared_budget import SharedBudget, shared_keys
 from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, ScopeMismatchError
+from deuz_workers.ports.execution import Execution
 from deuz_workers.ports.runtime import Ids
 from deuz_workers.ports.store import Created, NewRun, When
 
@@ -71,6 +73,8 @@ class Options:
     """What its model calls are charged to beside its own budget; a key alone is charged as it is stored."""
     chat: RunChat | None = None
     """Where its transcript is written too."""
+    execution: Execution | None = None
+    """Of the run whose tool or verifier starts this one."""
 
     def __post_init__(self) -> None:
         check_id("a scope", self.scope)
@@ -87,7 +91,7 @@ class Options:
         if self.budget is not None:
             check_budget("this run", self.budget)
         check_policy("this run", self.policy)
-        object.__setattr__(self, "shared_budgets", _shared(self.shared_budgets))
+        object.__setattr__(self, "shared_budgets", shared_budgets(self.shared_budgets))
         keys = [shared.key for shared in self.shared]
         if len(set(keys)) < len(keys):
             raise ConfigurationError(f"a shared budget is named twice: {', '.join(sorted(keys))}")
@@ -153,12 +157,13 @@ def embedded_options(
     policy: ExecutionPolicy | None,
     shared_budgets: SharedBudgets,
     chat: RunChat | None = None,
+    execution: Execution | None = None,
 ) -> Options:
     """Of a run that this process executes: no worker looks for it, and asking again under an idempotency key finds it."""
     return Options(
         run_id,
         idempotency_key,
-        scope,
+        scope_below(execution, scope),
         deadline=deadline,
         tags=tags,
         queue=IN_PROCESS_QUEUE,
@@ -167,6 +172,7 @@ def embedded_options(
         policy=policy,
         shared_budgets=shared_budgets,
         chat=chat,
+        execution=execution,
     )
 
 
@@ -189,6 +195,12 @@ def agent_run(
     asked_for: dict[str, object] = {} if options.policy is None else {"policy": options.policy.to_record()}
     asked_for |= shared_record(options.shared)
     asked_for |= {} if options.chat is None else {"chat": options.chat.to_record()}
+    charged, shared, nested, deadline = shared_keys(options.shared), options.shared, None, when("deadline", options.deadline)
+    if options.execution is not None:
+        policy, deadline = _bounded(options.execution, policy, deadline)
+        charged, shared = options.execution.charged(*shared)
+        nested = nested_in(options.execution)
+        asked_for["nested"] = nested.scope_id
     envelope = AgentRunEnvelope(
         rid,
         options.scope,
@@ -196,11 +208,12 @@ def agent_run(
         "agent",
         agent,
         limits=known.limits if known else Limits(),
-        scopes=((run_scope_key(rid),) if budget else ()) + shared_keys(options.shared),
-        shared=options.shared,
+        scopes=((run_scope_key(rid),) if budget else ()) + charged,
+        shared=shared,
         policy=policy,
         trace=trace,
         chat=options.chat,
+        nested=nested,
     )
     records = [message_to_record(message) for message in history]
     return NewRun(
@@ -215,7 +228,7 @@ def agent_run(
         queue=options.queue or (known.queue if known else "default"),
         priority=options.priority,
         start=when("start_at", options.start_at),
-        deadline=_deadline(options.deadline, policy),
+        deadline=_deadline(deadline, policy),
         start_before=when("start_before", options.start_before),
         tags=dict(options.tags),
         concurrency_key=options.concurrency_key or (known.concurrency_key if known else None),
@@ -226,9 +239,24 @@ def agent_run(
     )
 
 
-def _deadline(given: Moment | None, policy: ExecutionPolicy) -> When | None:
+def _bounded(above: Execution, policy: ExecutionPolicy, asked: When | None) -> tuple[ExecutionPolicy, When | None]:
+    """Policy and deadline of a run in that context: what both allow, and the earlier moment.
+
+    A moment by the clock of the store cannot be compared with one from now, so the policy keeps that one.
+    """
+    policy, left_ms = above.policy.narrowed(policy), link_of(above).left_ms()
+    if left_ms is None:
+        return policy, asked
+    left_ms = max(0, left_ms)
+    if asked is not None and asked.at_ms is not None:
+        policy = policy.narrowed(ExecutionPolicy(deadline_ms=max(0, asked.at_ms)))
+    elif asked is not None and asked.in_ms is not None:
+        left_ms = min(left_ms, asked.in_ms)
+    return policy, When(in_ms=left_ms)
+
+
+def _deadline(asked: When | None, policy: ExecutionPolicy) -> When | None:
     """The earlier of both, where that can be told without the store's clock; the policy's is watched by the steps too."""
-    asked = when("deadline", given)
     if policy.deadline_ms is None or (asked is not None and asked.at_ms is None):
         return asked
     return When(at_ms=policy.deadline_ms if asked is None or asked.at_ms is None else min(asked.at_ms, policy.deadline_ms))
@@ -249,7 +277,7 @@ def budget_record(budget: Budget | None) -> list[int | None] | None:
     return None if budget is None else [budget.tokens, budget.usd_micros]
 
 
-def _shared(given: SharedBudgets) -> tuple[SharedBudget, ...]:
+def shared_budgets(given: SharedBudgets) -> tuple[SharedBudget, ...]:
     """As values, by key. Raises `ConfigurationError`."""
     if isinstance(given, str | SharedBudget):
         raise ConfigurationError("shared_budgets is a list of keys or SharedBudget(...)")
@@ -258,6 +286,8 @@ def _shared(given: SharedBudgets) -> tuple[SharedBudget, ...]:
         if not isinstance(one, str | SharedBudget):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
             raise ConfigurationError(f"a shared budget is a key or a SharedBudget, not a {type(one).__name__}")
         found.append(SharedBudget(one, as_stored=True) if isinstance(one, str) else one)
+        if found[-1].inherited:
+            raise ConfigurationError(f"{found[-1].key!r} is a part of a run's ledger; pass that run's context as `execution`")
         if found[-1].limit.is_limited:
             check_budget(f"shared budget {found[-1].key!r}", found[-1].limit)
     return tuple(sorted(found, key=lambda shared: shared.key))

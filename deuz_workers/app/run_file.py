@@ -21,12 +21,16 @@ from deuz_workers.core.envelope import READABLE_VERSIONS, decode_body
 from deuz_workers.core.messages import message_from_record
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.receipts import fold_receipts
+from deuz_workers.core.shared_budget import SharedBudget, shared_keys
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, RunFileError
 from deuz_workers.ports.budgets import ScopeBalance
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
-FORMAT, FORMAT_VERSION = "deuz-run", 1
+FORMAT = "deuz-run"
+PLAIN, WITH_BUDGETS = 1, 2
+"""Versions of the format. The second one is of a run that is charged to budgets which others share: what these have left is not
+in the file, so that it can go on only where they are."""
 IMPORTED = "imported"
 """Why a run that had not ended is parked after an import: it may still be at work where it comes from."""
 _DECIDED_HERE = ("is_due", "input_digest")
@@ -34,7 +38,10 @@ _ROWS: Mapping[str, type[Any]] = {"messages": MessageRow, "receipts": ReceiptRow
 
 
 async def export_run(access: Access, scope: str, run_id: str) -> str:
-    """The run as of one moment. Raises `RunNotFoundError`; `ConfigurationError` for a swarm, and for unseen inputs."""
+    """The run as of one moment.
+
+    Raises `RunNotFoundError`; `ConfigurationError` for a swarm, a run that waits for others below it, and unseen inputs.
+    """
     store = access.store
     loaded = await store.load(scope, run_id)
     if loaded is None:
@@ -42,6 +49,10 @@ async def export_run(access: Access, scope: str, run_id: str) -> str:
     head = loaded.head
     if head.kind != "agent":
         raise ConfigurationError(f"run {run_id!r} is a {head.kind}; runs of agents are exported one by one")
+    if head.waits_for_children:
+        raise ConfigurationError(
+            f"run {run_id!r} waits for runs that it delegated, which are no part of its file; export it once they have ended"
+        )
     if head.status not in FINAL and head.wake_seq > head.seen_seq:
         raise ConfigurationError(f"run {run_id!r} has inputs that it has not taken in; export it once it has")
     if head.phase == "extracting":
@@ -80,14 +91,16 @@ async def export_run(access: Access, scope: str, run_id: str) -> str:
         folded_step=head.folded_step,
     )
     record = _record_of(run)
-    stamp = {"format": FORMAT, "format_version": FORMAT_VERSION, "checksum": f"sha256:{digest(record)}"}
+    version = WITH_BUDGETS if _shared(decode_body(head.body)) else PLAIN
+    stamp = {"format": FORMAT, "format_version": version, "checksum": f"sha256:{digest(record)}"}
     return json.dumps({**stamp, "run": record}, indent=1) + "\n"
 
 
 async def import_run(access: Access, text: str) -> tuple[str, str]:
     """Write the run of a file, under its own scope and id, which it returns. One that has not ended is parked as `imported`.
 
-    Raises `RunFileError` for a file that is altered or none of ours; `RunExistsError`. Nothing was written then.
+    Raises `RunFileError` for a file that is altered or none of ours, and for a run that has not ended and is charged to budgets
+    which this store does not have; `RunExistsError`. Nothing was written then.
     """
     run = _checked(text)
     rid = access.ids.rid()
@@ -96,8 +109,11 @@ async def import_run(access: Access, text: str) -> tuple[str, str]:
         body.pop(name, None)
     if isinstance(bound := body.get("binding"), Mapping):
         body["binding"] = {name: value for name, value in cast("Mapping[str, object]", bound).items() if name != "chat"}
-    if run.budget is not None and run.status not in FINAL:
-        body["scopes"] = [run_scope_key(rid)]
+    if run.status not in FINAL:
+        shared = _shared(body)
+        await _check_budgets(access, run, shared)
+        scopes = (() if run.budget is None else (run_scope_key(rid),)) + shared_keys(shared)
+        body |= {"scopes": list(scopes)} if scopes else {}
     here = replace(
         run,
         rid=rid,
@@ -113,6 +129,24 @@ async def import_run(access: Access, text: str) -> tuple[str, str]:
             f"run id {run.run_id!r} is taken ({created.status}), and an import replaces nothing", run_id=run.run_id
         )
     return run.scope, run.run_id
+
+
+def _shared(body: Mapping[str, object]) -> tuple[SharedBudget, ...]:
+    """Budgets that the run of this body shares with others. Raises `ConfigurationError`, `KeyError`, `TypeError`."""
+    return tuple(map(SharedBudget.from_record, cast("list[Mapping[str, object]]", body.get("shared", []))))
+
+
+async def _check_budgets(access: Access, run: WholeRun, shared: tuple[SharedBudget, ...]) -> None:
+    """Raises `RunFileError` where the run would begin anew what others have spent from already."""
+    for budget in shared:
+        found = await access.store.balance(budget.key)
+        if found is None:
+            raise RunFileError(
+                f"run {run.run_id!r} is charged to the budget {budget.key!r}, which this store does not have; import it where "
+                "that is kept, or set it here before (`deuz budget set`)"
+            )
+        if not (budget.as_stored or budget.inherited) and found.window != budget.window:
+            raise RunFileError(f"run {run.run_id!r} is charged to the budget {budget.key!r}, which has another window here")
 
 
 def _left(balance: ScopeBalance | None) -> Budget | None:
@@ -145,8 +179,10 @@ def _checked(text: str) -> WholeRun:
         if not isinstance(document, dict) or cast(Mapping[str, Any], document).get("format") != FORMAT:
             raise RunFileError("the file holds no exported run")
         given = cast(Mapping[str, Any], document)
-        if given["format_version"] != FORMAT_VERSION:
-            raise RunFileError(f"the file has format version {given['format_version']!r}; this build reads {FORMAT_VERSION}")
+        if given["format_version"] not in (PLAIN, WITH_BUDGETS):
+            raise RunFileError(
+                f"the file has format version {given['format_version']!r}; this build reads {PLAIN} and {WITH_BUDGETS}"
+            )
         record = cast("dict[str, Any]", given["run"])
         if given["checksum"] != f"sha256:{digest(record)}":
             raise RunFileError("the file was altered or cut off: its checksum does not fit; export the run again")
@@ -160,7 +196,8 @@ def _checked(text: str) -> WholeRun:
         check_values(run)
         if run.version not in READABLE_VERSIONS:
             raise RunFileError(f"the run has record version {run.version}; upgrade deuz_workers")
-        decode_body(run.body)
+        if given["format_version"] == WITH_BUDGETS and not _shared(decode_body(run.body)):
+            raise RunFileError("the file says that its run shares budgets, and names none; export the run again")
         for row in run.messages:
             if row.seq >= 0:
                 message_from_record(decode(row.body))

@@ -75,6 +75,7 @@ class Runtime:
             builds=builds or NoBuilds(),
             contexts=contexts,
             telemetry=app.telemetry,
+            application=app,
             process=f"{socket.gethostname()}:{os.getpid()}",
         )
         self.engine = Engine(self.gear)

@@ -209,7 +209,12 @@ class Settings(BaseSettings):
             return self.database_url
         if self.database_url.endswith(":memory:"):
             return "memory://"
-        return f"{self.database_url}.leases"
+        return f"{self.database_url.partition('?')[0]}.leases"
+
+    @property
+    def says_leases(self) -> bool:
+        """A provider is named; else it follows from where runs are stored."""
+        return (self.leases_url or self.redis_url) is not None
 
     @property
     def least_window(self) -> int:

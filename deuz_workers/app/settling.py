@@ -8,9 +8,10 @@ from dataclasses import replace
 from deuz_workers.app.access import Access, not_found
 from deuz_workers.app.narrowing import store_policy
 from deuz_workers.app.results import UnknownEffect, effects_of
+from deuz_workers.app.settling_below import Parked, divided, parked_below, unnamed
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts, verdicts_of
 from deuz_workers.app.words import Words, note_body, refuse, token_is_good
-from deuz_workers.core.change import FINAL, Head
+from deuz_workers.core.change import FINAL, Bell, Head
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run, read_run
 from deuz_workers.core.unclean_ends import QUARANTINE
@@ -43,10 +44,12 @@ async def settle(
     `policy` narrows the run and is stored before.
 
     Complete or of no effect, and one note: raises `ReconciliationError`, whose `part` says what does not match, where the run
-    is not parked, a call was not interrupted or is named twice, or one is left open; `RunNotFoundError`.
+    is not parked, a call was not interrupted or is named twice, or one is left open; `RunNotFoundError`. A run that waits for
+    parked ones below it takes words about their calls, of each such run all or none.
     """
     head, run = await _read(access, scope, run_id)
-    if head.parked is None:
+    below = () if head.parked is not None else await parked_below(access, head)
+    if head.parked is None and not below:
         raise ReconciliationError(f"run {run_id!r} is {_way_out(head)}", code="not_parked", part="run")
     said = {name: {"output": output} for name, output in outputs.items()}
     for name, text in errors.items():
@@ -54,6 +57,13 @@ async def settle(
             refuse("call", f"tool call {name!r} is named twice; it either returned something or failed")
         said[name] = {"output": text, "is_error": True}
     given = Words(() if retry is None else tuple(retry), said, verdicts_of(approvals))
+    if below:
+        if retry is None:
+            given = replace(given, retry=unnamed(below, given))
+        divided(below, given)
+        if policy is not None:
+            await store_policy(access.store, scope, run_id, policy)
+        return await settle_below(access, scope, below, given)
     if run is None:
         if given.any:
             refuse("call", f"the record of run {run_id!r} cannot be read here, so nothing can be said of its calls")
@@ -74,6 +84,22 @@ async def settle(
         bells.extend(await access.store.fill_slots(head.swarm_rid))
     await access.ring(bells)
     return again
+
+
+async def settle_below(access: Access, scope: str, below: Iterable[Parked], given: Words) -> tuple[str, ...]:
+    """Store what is said about calls of these runs, one note for each, and ring them; the calls that run again.
+
+    Everything is checked before anything is written; a death in here leaves runs of which nothing is said yet. Raises
+    `ReconciliationError`.
+    """
+    runs = {one.run_id: one.run for one in below}
+    checked = {name: await _checked(access, words, runs[name]) for name, words in divided(below, given).items()}
+    bells: list[Bell] = []
+    for name, (again, body) in checked.items():
+        note = await access.store.add_note(scope, name, "retry" if again else "reconcile", body)
+        bells.extend(() if note is None else (note.bell,))
+    await access.ring(bells)
+    return tuple(call_id for again, _ in checked.values() for call_id in again)
 
 
 async def _read(access: Access, scope: str, run_id: str) -> tuple[Head, Run | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from deuz_workers.app.agent import Agent
 from deuz_workers.app.agent_stream import AgentStream
@@ -11,12 +11,16 @@ from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, ClientResults
 from deuz_workers.app.chat import Chat
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.order import NO_TAGS, Moment, OnConflict, SharedBudgets
+from deuz_workers.app.record_version import check_record_version
+from deuz_workers.app.results import AgentResult, refused
 from deuz_workers.app.run_agent import application_of
 from deuz_workers.app.stream import Stream
+from deuz_workers.app.stream_sources import EmbeddedSource, Named
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.app.words import Reconciled
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
+from deuz_workers.errors import DeuzError
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.store import RunStore
 
@@ -40,6 +44,7 @@ def stream_agent(
     chat: Chat | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
+    checkpoint_version: Literal[3] | None = None,
 ) -> AgentStream:
     """A run of an agent on the loop that reads it. Returns at once; the first access to `result`, step of a view, or `consume`
     starts it.
@@ -47,6 +52,8 @@ def stream_agent(
     The arguments are those of `run_agent`. What the store or another executor refuses is a `failed` result; raises
     ConfigurationError at once for what cannot be meant.
     """
+    if (unsupported := check_record_version(checkpoint_version, store)) is not None:
+        return _refused(agent, scope, run_id or "", unsupported)
     app, owned = application_of(agent, store, leases, chat)
     return app.aio.stream_embedded(
         agent,
@@ -84,8 +91,11 @@ def resume_stream_agent(
     chat: Chat | None = None,
     tools_context: Mapping[str, Any] | None = None,
     runtime_context: Any = None,
+    checkpoint_version: Literal[3] | None = None,
 ) -> AgentStream:
     """The next leg of a stored run on the loop that reads it: the views of `stream_agent`, the arguments of `resume_agent`."""
+    if (unsupported := check_record_version(checkpoint_version, store)) is not None:
+        return _refused(agent, scope, run_id, unsupported)
     app, owned = application_of(agent, store, leases, chat)
     return app.aio.resume_stream_embedded(
         agent,
@@ -102,6 +112,16 @@ def resume_stream_agent(
         runtime_context=runtime_context,
         owned=owned,
     )
+
+
+def _refused(agent: Agent, scope: str, run_id: str, error: DeuzError) -> AgentStream:
+    """A stream of nothing but the failed result."""
+
+    async def work(_: Named) -> AgentResult[Any]:
+        return refused(run_id, scope, agent.name, error)
+
+    app, owned = application_of(agent, None)
+    return AgentStream(EmbeddedSource(app, scope, run_id, agent.name, work, owned=owned))
 
 
 def stream_agent_sync(agent: Agent, prompt: Content | None = None, **options: Any) -> Stream:

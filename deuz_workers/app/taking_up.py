@@ -8,6 +8,7 @@ from deuz_workers.app.access import Access, not_found
 from deuz_workers.core.change import Applied, Bell, Head
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run, read_run, to_change
+from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.taking_up import check_retryable as _check_retryable
 from deuz_workers.core.taking_up import reopened, unsettled
 from deuz_workers.errors import ConfigurationError
@@ -15,14 +16,20 @@ from deuz_workers.ports.runtime import Ids
 from deuz_workers.ports.store import Loaded, RunStore
 
 
-async def reopen(store: RunStore, ids: Ids, loaded: Loaded, policy: ExecutionPolicy | None = None) -> bool:
+async def reopen(
+    store: RunStore,
+    ids: Ids,
+    loaded: Loaded,
+    policy: ExecutionPolicy | None = None,
+    shared: tuple[SharedBudget, ...] = (),
+) -> bool:
     """Save the failed run as being at work again; False: somebody else did, and nothing was written here.
 
-    From this commit on it is held to `policy`, whoever goes on with it.
+    From this commit on it is held to `policy` and charged to `shared`, whoever goes on with it.
 
     The commit is the whole of it: a worker, or whoever drives the run, goes on from the record. Raises `RetryRefusedError`.
     """
-    run = reopened(_run_of(loaded), policy)
+    run = reopened(_run_of(loaded), policy, shared)
     return isinstance(await store.commit(to_change(run, ids.commit_id())), Applied)
 
 

@@ -56,14 +56,20 @@ ASKED = (
     _NOW
     + """
 local failures = tonumber(redis.call('HGET', KEYS[1], 'failures') or '0')
-if failures < tonumber(ARGV[1]) then return {0, failures} end
+if failures < tonumber(ARGV[1]) then return {0, failures, 0} end
 local open_until = tonumber(redis.call('HGET', KEYS[1], 'open_until_ms') or '0')
-if now < open_until then return {open_until - now, failures} end
+if now < open_until then return {open_until - now, failures, 0} end
 redis.call('HSET', KEYS[1], 'open_until_ms', now + ARGV[2])
-return {0, failures}
+return {0, failures, now + ARGV[2]}
 """
 )
-"""`Breaker.asked`, by the server's clock: of all processes one call tries."""
+"""`Breaker.asked`, by the server's clock: of all processes one call tries. Third, until when it keeps the others back."""
+UNTRIED = """
+if tonumber(redis.call('HGET', KEYS[1], 'open_until_ms') or '0') ~= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'open_until_ms', 0)
+return 1
+"""
+"""`Breaker.untried`."""
 
 
 @dataclass(slots=True)
@@ -73,6 +79,8 @@ class _View:
     seen_ms: int
     fails: bool
     is_looked_at: bool = False
+    granted_until_ms: int = 0
+    """By the server's clock, where a call of this process was let pass as the one that tries; else 0."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,11 +119,21 @@ class RedisBreakers:
         answer = await asyncio.to_thread(self._evaluate, mine, ASKED, model, OPENS_AFTER, OPEN_MS)
         if answer is None:
             return await mine.memory.wait_ms(model)
-        wait_ms, failures = int(answer[0]), int(answer[1])
+        wait_ms, failures, granted_until_ms = int(answer[0]), int(answer[1]), int(answer[2])
         if not failures:
             mine.memory.heard(model)
-        mine.views[model] = _View(self._clock.monotonic_ms(), failures > 0)
+        if view is not None and wait_ms:
+            granted_until_ms = view.granted_until_ms  # of the call that tries, which may be this process's own
+        mine.views[model] = _View(self._clock.monotonic_ms(), failures > 0, granted_until_ms=granted_until_ms)
         return wait_ms
+
+    async def untried(self, model: str) -> None:
+        mine = self._mine()
+        await mine.memory.untried(model)
+        view = mine.views.get(model)
+        if view is not None and view.granted_until_ms:
+            granted_until_ms, view.granted_until_ms = view.granted_until_ms, 0
+            await asyncio.to_thread(self._evaluate, mine, UNTRIED, model, granted_until_ms)
 
     async def failed(self, model: str) -> None:
         mine = self._mine()
@@ -131,7 +149,7 @@ class RedisBreakers:
         view = mine.views.get(model)
         if view is None or not view.fails:
             return
-        view.fails = False
+        view.fails, view.granted_until_ms = False, 0
         threading.Thread(target=self._reset, args=(mine, model), name="deuz-breaker", daemon=True).start()
 
     async def close(self) -> None:

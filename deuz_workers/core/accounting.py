@@ -32,6 +32,14 @@ class Accounting:
     unknown: Amount = NO_AMOUNT
     """Estimates of calls that were made and of which nobody knows what they used."""
 
+    def with_nested(self, spent: int | None, held: int | None, unknown: int | None) -> Accounting:
+        """Together with so many tokens of runs in the context of this one. What these cost is counted nowhere."""
+
+        def more(mine: Amount, tokens: int | None) -> Amount:
+            return mine + Amount(tokens, None) if tokens else mine
+
+        return Accounting(more(self.spent, spent), more(self.reserved, held), more(self.unknown, unknown))
+
     @property
     def committed(self) -> Amount:
         """All of it: what no other call may have."""

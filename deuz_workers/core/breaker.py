@@ -40,6 +40,13 @@ class Breaker:
             return self.open_until_ms - now_ms, self
         return 0, replace(self, open_until_ms=now_ms + OPEN_MS)
 
+    def untried(self, granted_until_ms: int) -> Breaker:
+        """The call that was to try, which made it `open_until_ms`, is not sent: the next one asked for tries.
+
+        Nothing changes where it was opened anew meanwhile.
+        """
+        return replace(self, open_until_ms=0) if self.open_until_ms == granted_until_ms else self
+
 
 CLOSED = Breaker()
 

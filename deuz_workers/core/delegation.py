@@ -62,8 +62,10 @@ def path_of(envelope: AgentRunEnvelope) -> tuple[str, ...]:
 
 
 def depth_of(envelope: AgentRunEnvelope) -> int:
-    """0 for a run that nobody delegated."""
-    return 0 if envelope.parent is None else envelope.parent.depth
+    """0 for a run that nobody delegated or started from within another one."""
+    if envelope.parent is not None:
+        return envelope.parent.depth
+    return 0 if envelope.nested is None else envelope.nested.depth
 
 
 def delegated(envelope: AgentRunEnvelope, step: int, call: ToolUsePart, prompt: str, to: Delegate, rid: UUID) -> CallDelegated:
@@ -96,6 +98,7 @@ def delegated(envelope: AgentRunEnvelope, step: int, call: ToolUsePart, prompt: 
             path_of(envelope),
             envelope.run_id if envelope.parent is None else envelope.parent.root,
             to.is_quiet or (envelope.parent is not None and envelope.parent.is_quiet),
+            depth_of(envelope) if envelope.parent is None else envelope.parent.above,
         ),
         trace=envelope.trace,
     )

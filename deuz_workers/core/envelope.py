@@ -19,6 +19,7 @@ from deuz_workers.core.estimate import FIRST_CALIBRATION
 from deuz_workers.core.failover import Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
+from deuz_workers.core.nested import Nested
 from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
@@ -206,6 +207,8 @@ class AgentRunEnvelope:
     """Of a run that another one delegated."""
     trace: str | None = None
     """What the run is part of for whoever collects traces, as a W3C `traceparent`; nothing is decided by it."""
+    nested: Nested | None = None
+    """Of a run that was started in the execution context of another one."""
     tool_results: Mapping[tuple[int, str], Receipt] = field(default_factory=lambda: NO_RECEIPTS)
     """Receipts by turn and call id, as whoever inspects a run reads them (ENV-016). They are rows of their own and no part of
     the body; an engine has those of its turn in `Run.receipts`."""
@@ -307,6 +310,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["parent"] = envelope.parent.to_record()
     if envelope.trace is not None:
         record["trace"] = envelope.trace
+    if envelope.nested is not None:
+        record["nested"] = envelope.nested.to_record()
     return encode(record)
 
 
@@ -400,6 +405,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             error=cast("Mapping[str, object] | None", record.get("error")),
             parent=None if record.get("parent") is None else Parent.from_record(cast("Mapping[str, object]", record["parent"])),
             trace=cast("str | None", record.get("trace")),
+            nested=None if record.get("nested") is None else Nested.from_record(cast("Mapping[str, object]", record["nested"])),
         )
     except (KeyError, TypeError, ValueError, AssertionError, ConfigurationError) as error:
         raise CodecError(f"envelope of run {head.run_id!r} is not readable: {type(error).__name__} {error}") from error

@@ -17,6 +17,7 @@ from deuz_workers.core.messages import FinishReason, Message
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.reconciliation import Word
+from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.transient import TransientKind
 from deuz_workers.core.usage import Usage
 
@@ -43,6 +44,8 @@ class NotesFolded:
     """What all of them that narrow the run allow."""
     verdicts: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: NO_VERDICTS)
     """By approval id, on gated calls of a turn that has been taken up; the first on each counts."""
+    shared: tuple[SharedBudget, ...] = ()
+    """Budgets that the run is also charged to from here on, or held to more strictly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class PolicyNarrowed:
     """The run may do what this allows too, and nothing else."""
 
     policy: ExecutionPolicy
+    shared: tuple[SharedBudget, ...] = ()
+    """As in `NotesFolded`."""
 
 
 @dataclass(frozen=True, slots=True)

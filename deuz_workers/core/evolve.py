@@ -1,12 +1,12 @@
 """Folding what happened into the run. `evolve(run, event)` returns the next run and leaves the given one as it is.
 
-Events of the journal, which readers of a run see: `run.bound`, `run.policy_narrowed`, `run.cancelling`, `run.message`,
-`run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`, `verification.started`,
-`verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`, `child.started`,
-`guardrail`, `warning`, `turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`, `run.retried`,
-`call.approved`, `call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`; of its memory `memory.recalled`,
-`memory.planned`, `memory.completed`, `memory.failed`. They carry ids, names, counts, error texts and
-reasons of guardrails; never prompts, arguments, results.
+Events of the journal, which readers of a run see: `run.bound`, `run.policy_narrowed`, `run.budgets_narrowed`, `run.cancelling`,
+`run.message`, `run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`,
+`verification.started`, `verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`,
+`child.started`, `guardrail`, `warning`, `turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`,
+`run.retried`, `call.approved`, `call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`; of its memory
+`memory.recalled`, `memory.planned`, `memory.completed`, `memory.failed`. They carry ids, names, counts, error texts and reasons
+of guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from deuz_workers.core.events import (
 from deuz_workers.core.failure import bounded
 from deuz_workers.core.late_verdict import fold_late_verdicts
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
-from deuz_workers.core.narrowing import narrow
+from deuz_workers.core.narrowing import charge, narrow
 from deuz_workers.core.open_call import (
     abandon_call,
     add_usage,
@@ -83,6 +83,7 @@ from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
 from deuz_workers.core.states import next_run_status, next_stage
 from deuz_workers.core.successor import successor
+from deuz_workers.core.undispatched import answer_undispatched
 from deuz_workers.core.usage import Usage
 from deuz_workers.core.verification import end_verification, leave_verification, start_verification
 
@@ -114,8 +115,9 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.change(finalizes=event.finalizes, verifies=event.verifies)
             if event.finalizes and not event.has_loop:
                 draft.change(phase="finalizing")
-        case PolicyNarrowed(policy):
+        case PolicyNarrowed(policy, shared):
             narrow(draft, policy)
+            charge(draft, shared)
         case GuardrailFired():
             draft.journal(
                 "guardrail", hook=event.hook, action=event.action, name=event.name, reason=event.reason, call_id=event.call_id
@@ -194,6 +196,7 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
     draft.change(seen_seq=max(draft.value("seen_seq"), event.seen_seq))
     if event.policy is not None:
         narrow(draft, event.policy)
+    charge(draft, event.shared)
     if event.verdicts and draft.status == "running" and draft.point("taken_up"):
         fold_late_verdicts(draft, event.verdicts)
     for place, kind in event.unreadable:
@@ -267,7 +270,7 @@ def _fold_reply(draft: Draft, event: ModelReplied) -> None:
         output_tokens=used.output_tokens if used else None,
     )
     if calls and event.finish_reason in ("content_filter", "length"):
-        _answer_undispatched(draft, event.finish_reason)
+        answer_undispatched(draft, event.finish_reason)
     if event.finish_reason == "content_filter":
         _end_with(draft, Finished("stopped", "refusal"))
     elif event.finish_reason == "length" and calls:
@@ -291,20 +294,6 @@ def _reject_output(draft: Draft, event: OutputRejected) -> None:
         _end_with(draft, Finished("stopped", "output-attempts-exhausted", details))
     else:
         draft.append(ask_for_repair(event.problem))
-
-
-def _answer_undispatched(draft: Draft, finish_reason: str) -> None:
-    """Calls of a reply that was refused or cut off never run; each is answered, so that the history can be continued."""
-    text = "Not dispatched: the reply was " + ("refused." if finish_reason == "content_filter" else "cut off.")
-    draft.append(
-        Message(
-            "tool",
-            tuple(
-                ToolResultPart(call.call_id, call.name, text, True, None, call.provider_call_id, "not-dispatched")
-                for call in draft.open_calls
-            ),
-        )
-    )
 
 
 def _fold_model_failure(draft: Draft, event: ModelCallFailed) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
+from deuz_workers.core.codec import encode
 from deuz_workers.core.estimate import text_bytes
 from deuz_workers.core.messages import FilePart, ImagePart, Message, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
@@ -129,9 +130,16 @@ def message_bytes(message: Message) -> int:
             case ToolResultPart():
                 total += text_bytes(part.text) + 32
             case ToolUsePart():
-                total += len(part.name) + text_bytes(part.raw_arguments or repr(part.arguments)) + 48
+                total += len(part.name) + _arguments_bytes(part) + 48
             case ImagePart():
                 total += IMAGE_BYTES
             case FilePart(_, data):
                 total += max(FILE_BYTES, len(data or b""))
     return total
+
+
+def _arguments_bytes(part: ToolUsePart) -> int:
+    try:
+        return text_bytes(part.raw_arguments or repr(part.arguments))
+    except ValueError:  # an integer of more digits than Python writes in decimal
+        return len(encode(part.arguments))

@@ -104,6 +104,7 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
                 text = next((message.text for message in reversed(run.unsaved.messages) if message.role == "assistant"), "")
                 about = {"chars": len(text), "finish_reason": record.get("finish_reason")}
                 yield LivePart("reply", step, revision, about)
+                yield from _not_dispatched(run, step, revision)
             case "model.failed" | "model.abandoned":
                 yield LivePart("void", step, revision)
             case "tool.executed" | "tool.completed" | "tool.failed" | "tool.rejected":
@@ -120,6 +121,15 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
                 yield LivePart("end", step, revision, {"status": envelope.status})
             case _:
                 pass
+
+
+def _not_dispatched(run: Run, step: int, revision: int) -> Iterator[LivePart]:
+    """Calls of the reply that never run; they have no receipts."""
+    for message in run.unsaved.messages:
+        for result in message.tool_results:
+            if result.outcome == "not-dispatched":
+                about = {"call_id": result.call_id, "tool": result.name, "error": result.text, "outcome": result.outcome}
+                yield LivePart("tool", step, revision, about)
 
 
 _ENDS: frozenset[Stage] = frozenset(("completed", "failed", "validation-failed", "projection-failed"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from urllib.parse import quote
-from uuid import UUID
+from uuid import UUID, uuid5
 
 
 def run_lease_key(scope: str, run_id: str) -> str:
@@ -24,3 +24,8 @@ def task_run_id(swarm_run_id: str, task_id: str) -> str:
 def swarm_run_id(run_id: str) -> str:
     """Of the swarm that a task's run belongs to; any other run's own id."""
     return run_id.partition("/")[0]
+
+
+def narrowing_id(rid: UUID, body: str) -> UUID:
+    """Of the note by which this run is narrowed so; whoever else would write it writes it under the same id."""
+    return uuid5(rid, body)

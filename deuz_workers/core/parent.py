@@ -25,11 +25,13 @@ class Parent:
     """Id of the topmost run, which nobody delegated."""
     is_quiet: bool = False
     """Readers of the topmost run are not told what happens in this one."""
+    above: int = 0
+    """Depth of the topmost run, where that was started in the execution context of another one."""
 
     @property
     def depth(self) -> int:
-        """Of the delegated run; a run that nobody delegated is at 0."""
-        return len(self.path)
+        """Of the delegated run; a run that nobody delegated or started from within another one is at 0."""
+        return self.above + len(self.path)
 
     def to_record(self) -> dict[str, object]:
         record: dict[str, object] = {
@@ -41,6 +43,8 @@ class Parent:
             "path": list(self.path),
             "root": self.root,
         }
+        if self.above:
+            record["above"] = self.above
         return record | ({"is_quiet": True} if self.is_quiet else {})
 
     @staticmethod
@@ -59,4 +63,5 @@ class Parent:
             tuple(cast("list[str]", record["path"])),
             str(record["root"]),
             record.get("is_quiet") is True,
+            cast(int, record.get("above", 0)),
         )

@@ -58,6 +58,9 @@ class SharedBudget:
     the setting `budget_warn_percent`."""
     as_stored: bool = False
     """The scope is charged as it is; a key alone means that."""
+    inherited: bool = False
+    """A part of the ledger of the run above, to which runs in its execution context are charged. Given by that context, not by
+    people: its key belongs to that run."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigurationError` for what cannot be meant."""
@@ -66,7 +69,7 @@ class SharedBudget:
             raise ConfigurationError(
                 f"the key of a shared budget is up to {MAX_KEY_LENGTH} characters of text without '#', not {key!r}"
             )
-        if key.startswith(RESERVED):
+        if key.startswith(RESERVED) and not self.inherited:
             raise ConfigurationError(f"keys that begin with {RESERVED!r} belong to runs; do not call a shared budget {key!r}")
         percent = self.warn_at_percent
         if percent is not None and (type(percent) is not int or not 1 <= percent <= 100):
@@ -85,12 +88,14 @@ class SharedBudget:
             record["warn_at_percent"] = self.warn_at_percent
         if self.as_stored:
             record["as_stored"] = True
+        if self.inherited:
+            record["inherited"] = True
         return record
 
     @staticmethod
     def from_record(record: Mapping[str, object]) -> SharedBudget:
         """Raises `ConfigurationError` for a record that is none of ours: a limit that cannot be read is no missing limit."""
-        if unknown := record.keys() - {"key", "limit", "window", "warn_at_percent", "as_stored"}:
+        if unknown := record.keys() - {"key", "limit", "window", "warn_at_percent", "as_stored", "inherited"}:
             raise ConfigurationError(f"a shared budget has no {sorted(unknown)}")
         limit = cast("list[int | None]", record.get("limit", [None, None]))
         window = cast("list[int] | None", record.get("window"))
@@ -100,7 +105,31 @@ class SharedBudget:
             None if window is None else Window(*window),
             cast("int | None", record.get("warn_at_percent")),
             record.get("as_stored") is True,
+            record.get("inherited") is True,
         )
+
+
+def tightened(mine: tuple[SharedBudget, ...], given: tuple[SharedBudget, ...]) -> tuple[SharedBudget, ...]:
+    """What a run is held to that was held to `mine`, in the order of their keys: more keys, and of each the stricter limits.
+
+    A window stays as it is where there is one; that of a key which was charged as it is stored is what `given` says.
+    """
+    found = {one.key: one for one in mine}
+    for one in given:
+        found[one.key] = _tighter(found[one.key], one) if one.key in found else one
+    return tuple(sorted(found.values(), key=lambda one: one.key))
+
+
+def _tighter(mine: SharedBudget, given: SharedBudget) -> SharedBudget:
+    limit = Budget(_lower(mine.limit.tokens, given.limit.tokens), _lower(mine.limit.usd_micros, given.limit.usd_micros))
+    percent = _lower(mine.warn_at_percent, given.warn_at_percent)
+    as_stored = mine.as_stored and given.as_stored
+    window = given.window if mine.as_stored else mine.window
+    return SharedBudget(mine.key, limit, None if as_stored else window, percent, as_stored, mine.inherited)
+
+
+def _lower(mine: int | None, theirs: int | None) -> int | None:
+    return min((limit for limit in (mine, theirs) if limit is not None), default=None)
 
 
 def shared_keys(shared: tuple[SharedBudget, ...]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.reconciliation import unknown_effects
 from deuz_workers.core.run import Run
+from deuz_workers.core.shared_budget import SharedBudget, tightened
 from deuz_workers.errors import RetryRefusedError
 
 
@@ -36,15 +37,17 @@ def check_retryable(run: Run) -> None:
         )
 
 
-def reopened(run: Run, policy: ExecutionPolicy | None = None) -> Run:
-    """The failed run at work again, in the phase that it failed in, and allowed no more than `policy` allows too.
+def reopened(run: Run, policy: ExecutionPolicy | None = None, shared: tuple[SharedBudget, ...] = ()) -> Run:
+    """The failed run at work again, in the phase that it failed in, allowed no more than `policy` allows too, and charged to
+    `shared` as well.
 
     Raises as `check_retryable`.
     """
     check_retryable(run)
     saved = run.envelope.policy
     narrower = saved.narrowed(policy)
-    return evolve_all(run, (Reopened(),) if narrower == saved else (Reopened(), PolicyNarrowed(narrower)))
+    is_same = narrower == saved and tightened(run.envelope.shared, shared) == run.envelope.shared
+    return evolve_all(run, (Reopened(),) if is_same else (Reopened(), PolicyNarrowed(narrower, shared)))
 
 
 def unsettled(run: Run, settled: frozenset[str]) -> tuple[Receipt, ...]:

@@ -10,6 +10,7 @@ from deuz_workers.core.delegation import path_of
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.names import swarm_run_id
 from deuz_workers.core.run import Run
+from deuz_workers.engine.executing import execution_of
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.hooks import Hooks
@@ -18,7 +19,8 @@ from deuz_workers.engine.user_code import Broken, LimitPassed
 from deuz_workers.errors import RunContextError, ToolContextError
 from deuz_workers.ports.context import NO_RUN_CONTEXT, RunContext, RunFacts
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.tool import CancelSignal, Execution, Tool, ToolContext
+from deuz_workers.ports.signal import Signal
+from deuz_workers.ports.tool import Tool, ToolContext
 
 
 async def run_context(gear: Gear, head: Head, agent: AgentDefinition, hooks: Hooks) -> RunContext:
@@ -60,6 +62,7 @@ class Contexts:
     stop: Stop
     step: int
     guards: Guards
+    application: object = None
     _read: dict[str, Any] = field(default_factory=dict[str, Any])
     """By tool name: what its schema and validator made of the value."""
 
@@ -76,7 +79,7 @@ class Contexts:
             return "its validator took too long"
         return None
 
-    def of(self, planned: PlannedCall, tool: Tool, signal: CancelSignal, run: Run, attempt: int) -> ToolContext:
+    def of(self, planned: PlannedCall, tool: Tool, signal: Signal, run: Run, attempt: int) -> ToolContext:
         """For one call, or for the question whether it may run. Raises `KeyError` unless its tool's value was read."""
         envelope = run.envelope
         left = self.head.deadline_in_ms
@@ -97,5 +100,5 @@ class Contexts:
             runtime_context=None if scoped else self.given.runtime,
             messages=run.history,
             agent_path=path_of(envelope),
-            execution=Execution(envelope.limits, envelope.scopes, envelope.policy),
+            execution=execution_of(self.application, self.head, run, signal, self.stop),
         )

@@ -10,9 +10,11 @@ from deuz_workers.core.codec import encode
 from deuz_workers.core.delegation import Delegate, delegated
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import CallDelegated, Event, Suspended
-from deuz_workers.core.names import run_lease_key
+from deuz_workers.core.names import narrowing_id, run_lease_key
+from deuz_workers.core.narrowing import narrowing_record
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run
+from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.engine.gear import Gear
 from deuz_workers.errors import LeaseStoreUnavailableError
 from deuz_workers.ports.definition import AgentDefinition, Registry
@@ -82,16 +84,18 @@ def _below(above: tuple[AgentDefinition, ...], agent: AgentDefinition) -> AgentD
     return replace(agent, guardrails=replace(agent.guardrails, **rails), approve_tool_call=approver)
 
 
-async def narrow_children(gear: Gear, run: Run, policy: ExecutionPolicy) -> tuple[Bell, ...]:
+async def narrow_children(gear: Gear, run: Run, policy: ExecutionPolicy, shared: tuple[SharedBudget, ...]) -> tuple[Bell, ...]:
     """A note for every run that `run` waits for; returns those that have to look.
 
     Stored before what narrows `run` itself counts as seen: a death in here leaves that unseen, and whoever looks next goes on.
-    A second note of the same changes nothing.
+    What a run was told already, by whoever narrowed the one above, is not written again.
     """
     envelope, bells = run.envelope, list[Bell]()
+    body = encode(narrowing_record(policy, shared))
     for below in await gear.store.tree(envelope.scope, envelope.run_id):
         if below.parent_rid == envelope.rid:
-            noted = await gear.store.add_note(envelope.scope, below.run_id, "policy", encode(policy.to_record()))
+            once = narrowing_id(below.rid, body)
+            noted = await gear.store.add_note(envelope.scope, below.run_id, "policy", body, note_id=once)
             bells.extend(() if noted is None else (noted.bell,))
     return tuple(bells)
 

@@ -139,6 +139,14 @@ class Engine:
             report = replace(report, bells=tuple(stays(bell, run_id, at) for bell in report.bells))
         return report
 
+    async def notice(self, scope: str, run_id: str) -> None:
+        """Somebody rang for a run of which a step is under way here: if it was for a cancel, the step is told at once.
+
+        Never raises for a server that is away: the step's next commit tells.
+        """
+        with contextlib.suppress(StoreUnavailableError):
+            await self._notice(run_lease_key(scope, run_id), scope, run_id)
+
     async def ring(self, scope: str, run_id: str, report: StepReport) -> None:
         """Everything that a look at the run made due is rung, or waits as a row to be fed.
 

@@ -52,6 +52,8 @@ class Gear:
     signer: ApprovalSigner | None = None
     """Checks the tokens of approvals; None: they need none."""
     telemetry: Telemetry = field(default_factory=NoTelemetry)
+    application: object = None
+    """Which runs are executed for: where runs that their tools start are stored."""
     process: str = ""
     """Names this process in the leases that it claims, for people who ask where a run is: `host:pid`."""
 

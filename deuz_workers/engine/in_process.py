@@ -144,6 +144,9 @@ class InProcess:
         self._queues = queues
         self._lease_patience_ms = lease_patience_ms or engine.gear.settings.lease_ttl_ms
         self._steps: dict[asyncio.Task[StepReport], Name] = {}
+        self._meanwhile: dict[Name, Bell] = {}
+        """Rung while a step of the run was under way here: it is looked at again behind that step, unless that fails."""
+        self._noticing: set[asyncio.Task[None]] = set()
         self._wanted: dict[Name, _Wanted] = {}
         self._refused: dict[Name, DeuzError] = {}
         self._suspicious: list[Name] = []
@@ -210,7 +213,14 @@ class InProcess:
                 self._alone = self._start(self._suspicious.pop(0), alone=True)
             return
         while len(self._steps) < self._concurrency and (bell := self.doorbell.take()) is not None:
-            self._start((bell.scope, bell.run_id))
+            name = (bell.scope, bell.run_id)
+            if name in self._steps.values():
+                self._meanwhile[name] = bell
+                task = asyncio.ensure_future(self._engine.notice(*name))
+                self._noticing.add(task)
+                task.add_done_callback(self._noticing.discard)
+            else:
+                self._start(name)
 
     def _start(self, name: Name, *, alone: bool | None = None) -> asyncio.Task[StepReport]:
         task = asyncio.ensure_future(self._engine.step(*name, alone=alone))
@@ -240,11 +250,15 @@ class InProcess:
             log.warning("sweep_unreachable error=%s", error.code)
 
     async def _take_report(self, name: Name, report: StepReport) -> None:
+        rung = self._meanwhile.pop(name, None)
+        await self._judge(name, report)
+        if rung is not None and name not in self._refused and report.end != "suspicious":
+            self.doorbell.put([rung])
+
+    async def _judge(self, name: Name, report: StepReport) -> None:
         if report.end == "suspicious" and name not in self._suspicious:
             self._suspicious.append(name)
             return
-        if name in self._steps.values():
-            return  # this step only found that another one of ours is at work on the run
         wanted = self._wanted.get(name)
         if wanted is None:
             if not self._steps and self._wanted:

@@ -14,10 +14,12 @@ from deuz_workers.core.envelope import decode_body
 from deuz_workers.core.events import CallExecuted, CallFailed, Event, InputsGiven, ModelReplied, NotesFolded
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.messages import Message, message_from_record, user
+from deuz_workers.core.narrowing import read_narrowing
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.reconciliation import Word, approval_id_of, words_in
 from deuz_workers.core.render import render
 from deuz_workers.core.run import Run
+from deuz_workers.core.shared_budget import SharedBudget, tightened
 from deuz_workers.errors import CodecError, ConfigurationError
 from deuz_workers.ports.store import RunStore
 from deuz_workers.ports.swarm_rows import TaskResult
@@ -37,6 +39,7 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
     words: list[Word] = []
     unreadable: list[tuple[int, str]] = []
     policy: ExecutionPolicy | None = None
+    shared: tuple[SharedBudget, ...] = ()
     verdicts: dict[str, Mapping[str, object]] = {}
     for note in notes:
         try:
@@ -49,8 +52,8 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
                 case "retry" | "reconcile":
                     words.extend(words_in(_record(note)))
                 case "policy":
-                    narrower = _policy(note)
-                    policy = narrower if policy is None else policy.narrowed(narrower)
+                    narrower, budgets = _narrowing(note)
+                    policy, shared = narrower if policy is None else policy.narrowed(narrower), tightened(shared, budgets)
                 case "verdict":
                     for name, verdict in _verdicts(note).items():
                         verdicts.setdefault(name, verdict)
@@ -58,7 +61,7 @@ def fold_notes(notes: Sequence[NoteRow], wake_seq: int) -> NotesFolded:
                     pass
         except CodecError:
             unreadable.append((note.seq, note.kind))
-    return NotesFolded(wake_seq, cancelled, tuple(messages), tuple(words), tuple(unreadable), reason, policy, verdicts)
+    return NotesFolded(wake_seq, cancelled, tuple(messages), tuple(words), tuple(unreadable), reason, policy, verdicts, shared)
 
 
 def check_policies(notes: Sequence[NoteRow]) -> None:
@@ -70,7 +73,7 @@ def check_policies(notes: Sequence[NoteRow]) -> None:
         if note.kind not in KINDS:
             raise CodecError(f"the note at place {note.seq} is of the kind {note.kind!r}; upgrade deuz_workers")
         if note.kind == "policy":
-            _policy(note)
+            _narrowing(note)
 
 
 def behind_reply(run: Run, older: tuple[Event, ...], folded: NotesFolded, rest: tuple[Event, ...]) -> tuple[Event, ...] | None:
@@ -132,14 +135,15 @@ def _record(note: NoteRow) -> Mapping[str, object]:
     return cast(Mapping[str, object], body) if isinstance(body, Mapping) else {}
 
 
-def _policy(note: NoteRow) -> ExecutionPolicy:
+def _narrowing(note: NoteRow) -> tuple[ExecutionPolicy, tuple[SharedBudget, ...]]:
     body = decode(note.body)
     if not isinstance(body, Mapping):
         raise CodecError(f"the policy note at place {note.seq} holds no record")
     try:
-        return ExecutionPolicy.from_record(cast(Mapping[str, object], body))
-    except ConfigurationError as error:
-        raise CodecError(f"the policy note at place {note.seq} cannot be read: {error.message}") from error
+        return read_narrowing(cast(Mapping[str, object], body))
+    except (ConfigurationError, KeyError, TypeError) as error:
+        what = error.message if isinstance(error, ConfigurationError) else type(error).__name__
+        raise CodecError(f"the policy note at place {note.seq} cannot be read: {what}") from error
 
 
 def _verdicts(note: NoteRow) -> Mapping[str, Mapping[str, object]]:

@@ -32,7 +32,7 @@ async def take_in(leg: Leg) -> None:
     if not envelope.is_final and leg.head.wake_seq > envelope.seen_seq:
         folded = with_tokens_checked(fold_notes(leg.notes, leg.head.wake_seq), leg.run, leg.gear.signer)
         if folded.policy is not None and leg.head.waits_for_children:
-            leg.bells.extend(await narrow_children(leg.gear, leg.run, folded.policy))
+            leg.bells.extend(await narrow_children(leg.gear, leg.run, folded.policy, folded.shared))
         leg.carry(folded)
     if envelope.status != "suspended" or not leg.items:
         return

@@ -22,10 +22,16 @@ from deuz_workers.engine.committer import BudgetRefused, CancelFirst, Reservatio
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.restraint import draw_for_model, give_back, settle_rates
 from deuz_workers.engine.stop import Stop
-from deuz_workers.errors import ExecutionPolicyError, LedgerContendedError, ModelError, as_record
+from deuz_workers.errors import (
+    AdmissionFailedError,
+    ExecutionPolicyError,
+    LedgerContendedError,
+    ModelError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    as_record,
+)
 from deuz_workers.ports.model import Model
-
-NO_RATES: tuple[RateName, ...] = ()
 
 
 class PaidCall(Protocol):
@@ -55,19 +61,15 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
 
     Before that the model's breaker is asked: what it keeps back reserves nothing (FOV-010).
     """
-    rates, tokens = NO_RATES, 0
     try:
         leg.run.envelope.policy.check_model(call.model.name)
         if wait_ms := await leg.gear.breakers.wait_ms(call.model.name):
             leg.carry(*call.not_sent(kept_back(call.model, wait_ms)))
             return None
-        opening = call.opening()
-        tokens = sum(event.call.tokens for event in opening if isinstance(event, ModelCallStarted | SummaryStarted))
-        rates = await draw_for_model(leg, call.model.name, tokens)
         try:
-            await leg.commit(*opening)
-        except (BudgetRefused, CancelFirst, ReservationContended):
-            await give_back(leg, rates, tokens)
+            rates, tokens = await _admit(leg, call)
+        except BaseException:
+            await leg.gear.breakers.untried(call.model.name)
             raise
     except ExecutionPolicyError as error:
         await leg.commit(Finished("failed", error=as_record(error)))
@@ -103,6 +105,27 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
         return None
     await leg.commit()
     return "drained"
+
+
+async def _admit(leg: Leg, call: PaidCall) -> tuple[tuple[RateName, ...], int]:
+    """The commit that lets the call be sent; which rates it was drawn from, and for how many tokens.
+
+    Raises `AdmissionFailedError` where the store cannot answer: what it stores, if anything, is for whoever loads the run next.
+    """
+    opening = call.opening()
+    tokens = sum(event.call.tokens for event in opening if isinstance(event, ModelCallStarted | SummaryStarted))
+    rates = await draw_for_model(leg, call.model.name, tokens)
+    try:
+        await leg.commit(*opening)
+    except (BudgetRefused, CancelFirst, ReservationContended):
+        await give_back(leg, rates, tokens)
+        raise
+    except StoreRefusedError:
+        raise
+    except StoreUnavailableError as error:
+        text = f"nobody answered whether model call of run {leg.head.run_id!r} may be made, so it was not sent: {error.message}"
+        raise AdmissionFailedError(text) from error
+    return rates, tokens
 
 
 def _time_is_over(leg: Leg) -> bool:

@@ -6,13 +6,15 @@ not be saved must end as a failed call, which is counted and settled; an error a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
+from deuz_workers.core.codec import encode
 from deuz_workers.core.failure import bounded
 from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
 from deuz_workers.core.lowering import type_name
 from deuz_workers.core.message_check import check_message, stored_form
-from deuz_workers.core.messages import ToolResultPart
+from deuz_workers.core.messages import Part, ToolResultPart, ToolUsePart
 from deuz_workers.core.usage import MAX_COST_MICROS, MAX_TOKENS, Usage
 from deuz_workers.errors import CodecError, ModelError, ModelResponseError, Scalar, as_record
 from deuz_workers.ports.model import ModelReply
@@ -54,13 +56,25 @@ def check_reply(reply: object) -> ModelReply:
 def stored_reply(reply: ModelReply) -> ModelReply:
     """`reply`, which passed `check_reply`, with its message as it will be read back. Takes time where the message is long.
 
+    Arguments with a number that no wire can say again are none: their text is kept, and the model is told.
     Raises `ModelResponseError`, for a message that cannot be stored or is above `MAX_REPLY_BYTES`.
     """
     try:
         message = stored_form(reply.message, max_bytes=MAX_REPLY_BYTES)
     except CodecError as error:
         raise _refusal(f"message: {error.message}") from None
+    if any(isinstance(part, ToolUsePart) for part in message.parts):
+        message = replace(message, parts=tuple(_sayable(part) for part in message.parts))
     return ModelReply(message, reply.finish_reason, reply.usage, reply.model)
+
+
+def _sayable(part: Part) -> Part:
+    if isinstance(part, ToolUsePart) and part.arguments is not None:
+        try:
+            repr(part.arguments)
+        except ValueError:  # an integer of more digits than Python writes in decimal, so than `json` does
+            return replace(part, arguments=None, raw_arguments=part.raw_arguments or encode(part.arguments))
+    return part
 
 
 def failure_record(error: ModelError) -> dict[str, Scalar]:

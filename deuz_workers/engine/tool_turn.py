@@ -36,7 +36,7 @@ async def run_calls(leg: Leg, effect: RunCalls, run: Run) -> LoopEnd | None:
         await leg.about_to_ask(asking_ms, "approvals")
     given = await leg.run_context(leg.definition)
     guards = Guards(leg.definition, leg.hooks(), given.runtime)
-    contexts = Contexts(leg.head, leg.definition, given, leg.hooks(), leg.stop, effect.step, guards)
+    contexts = Contexts(leg.head, leg.definition, given, leg.hooks(), leg.stop, effect.step, guards, leg.gear.application)
     gated = await gate(effect, leg.definition, run, contexts)
     if leg.ending_by_time(leg.run):
         return None  # its time passed while user code was asked, so nothing begins

@@ -10,13 +10,13 @@ from deuz_workers.core.effects import VerifyCandidate
 from deuz_workers.core.events import Event, Finished, OutputRejected, VerificationEnded, VerificationStarted
 from deuz_workers.core.failure import describe
 from deuz_workers.engine.answer import Accepted, read_answer
+from deuz_workers.engine.executing import execution_of
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_turn import run_end
 from deuz_workers.engine.restraint import check_brakes
 from deuz_workers.engine.user_code import Broken, LimitPassed
 from deuz_workers.errors import DeadlinePassed
 from deuz_workers.ports.definition import AgentDefinition
-from deuz_workers.ports.tool import Execution
 from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
 
 LABEL = "verify"
@@ -81,7 +81,7 @@ async def verdict_of(leg: Leg, agent: AgentDefinition, output: object, effect: V
         attempt=effect.attempt,
         deadline_in_ms=left_ms,
         signal=signal,
-        execution=Execution(envelope.limits, envelope.scopes, envelope.policy),
+        execution=execution_of(leg.gear.application, leg.head, leg.run, signal, leg.stop),
         messages=leg.run.history,
         deps=agent.deps,
         runtime_context=given.runtime,

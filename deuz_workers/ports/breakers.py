@@ -12,6 +12,14 @@ class Breakers(Protocol):
         """How long calls of the model are kept back, in milliseconds; 0: one may be sent now, perhaps as the one that tries."""
         ...
 
+    async def untried(self, model: str) -> None:
+        """A call that was let pass by `wait_ms` is not sent after all: if it was the one that tries, another may.
+
+        Costs nothing where nothing had failed. Where two calls of a process were let pass about the time that the breaker
+        opened, the one that is not sent may give back what the other uses: then one call more tries.
+        """
+        ...
+
     async def failed(self, model: str) -> None:
         """A call failed as if nobody was there (`core.breaker.counts`)."""
         ...
@@ -30,6 +38,9 @@ class NoBreakers:
 
     async def wait_ms(self, model: str) -> int:
         return 0
+
+    async def untried(self, model: str) -> None:
+        return None
 
     async def failed(self, model: str) -> None:
         return None

@@ -269,10 +269,13 @@ class RunStore(BudgetStore, ControlStore, ChatRows, Protocol):
         """
         ...
 
-    async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:
+    async def add_note(
+        self, scope: str, run_id: str, kind: NoteKind, body: str, *, note_id: UUID | None = None
+    ) -> Noted | None:
         """Append an outsider's input: raises `wake_seq` (and `cancel_seq`), unparks, brings `sweep_at` near.
 
-        Never touches envelope or revision. None when there is no such run, or it has ended.
+        `note_id`: under which the run has it once, however often it is added. Never touches envelope or revision. None when
+        there is no such run, or it has ended.
         """
         ...
 

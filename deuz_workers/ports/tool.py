@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from deuz_workers.core.approval import Approval
-from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
-from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.usage import Budget
+from deuz_workers.ports.execution import Execution
 from deuz_workers.ports.model import ToolSpec
 
 
@@ -27,16 +26,6 @@ class CancelSignal(Protocol):
     def wait(self, timeout_ms: int) -> bool:
         """Block this thread until it is set, at most `timeout_ms`; True if it is set. For sync tools."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """The bounds that the run is executed in."""
-
-    limits: Limits = field(default_factory=Limits)
-    budget_scopes: tuple[str, ...] = ()
-    """That its model calls reserve in, deepest first."""
-    policy: ExecutionPolicy = NO_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +70,7 @@ class ToolContext:
     agent_path: tuple[str, ...] = ()
     """From the root agent of the run to the one that issued the call."""
     execution: Execution = field(default_factory=Execution)
+    """Bounds of the run; hand a `child` of it on to runs that the tool starts, so that they count for this one."""
 
     @property
     def idempotency_key(self) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deuz_workers.core.messages import Message
-from deuz_workers.ports.tool import CancelSignal, Execution
+from deuz_workers.ports.execution import Execution
+from deuz_workers.ports.tool import CancelSignal
 
 
 @dataclass(frozen=True, slots=True)

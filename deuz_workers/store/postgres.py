@@ -80,6 +80,11 @@ class PostgresDialect:
         self._statements = postgres_statements()
         self._pools: dict[tuple[int, _Loop], _Pool] = {}
 
+    @property
+    def lease_url(self) -> str:
+        """The same database."""
+        return self._url
+
     async def fetch(self, operation: str, params: Mapping[str, object], *, connection: Any = None) -> Sequence[Row]:
         statement = self._statements[operation]
         try:

@@ -223,8 +223,11 @@ class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlWebhooks, SqlMemory, SqlC
         }
         return bool(await self._fetch("park", asked))
 
-    async def add_note(self, scope: str, run_id: str, kind: NoteKind, body: str) -> Noted | None:
-        note = {"scope": scope, "run_id": run_id, "kind": kind, "body": body, "note_id": uuid4(), "ttl_ms": self.ring_ms}
+    async def add_note(
+        self, scope: str, run_id: str, kind: NoteKind, body: str, *, note_id: UUID | None = None
+    ) -> Noted | None:
+        once = note_id or uuid4()
+        note = {"scope": scope, "run_id": run_id, "kind": kind, "body": body, "note_id": once, "ttl_ms": self.ring_ms}
         while True:
             try:
                 rows = await self._fetch("add_note", note)

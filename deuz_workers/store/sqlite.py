@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 from deuz_workers.errors import ConfigurationError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.runtime import Clock
@@ -69,6 +70,11 @@ class SqliteDialect:
         self._clock = clock
         self._busy_ms = busy_ms
         self._processes: dict[int, _Process] = {}
+
+    @property
+    def lease_url(self) -> str | None:
+        """A file beside this one."""
+        return None if self._path == _MEMORY else f"sqlite:///{quote(self._path)}.leases"
 
     async def fetch(
         self, operation: str, params: Mapping[str, object], *, connection: Any = None

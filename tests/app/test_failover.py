@@ -657,6 +657,37 @@ async def test_a_call_that_is_kept_back_waits_for_the_moment_of_the_next_try(wor
     await runtime.close()
 
 
+async def test_a_call_that_a_budget_refuses_is_not_the_one_that_tries(memory: World) -> None:
+    """The breaker lets one call pass; that one is refused before it is sent, so the next run's call is sent at once."""
+    clock = FakeClock()
+    first = MockModel.function(lambda _: AWAY if len(first.requests) <= 5 else "done", model="a")
+    app = memory.process(agent(first))
+    app.__dict__["breakers"] = MemoryBreakers(clock)
+    await open_breaker(app)
+    clock.advance(30_000)
+    refused = await app.aio.run_embedded("x", "go", run_id="small", budget=Budget(tokens=1))
+    assert (refused.error or {})["code"] == "budget_exceeded"
+    assert (await app.aio.run_embedded("x", "go", run_id="r")).output == "done"
+    assert len(first.requests) == 6
+
+
+async def test_a_call_that_is_held_back_is_not_the_one_that_tries(memory: World) -> None:
+    """The same where a rate lets it wait, which is asked behind the breaker: whoever is looked at next tries."""
+    clock = FakeClock()
+    first = MockModel.function(lambda _: AWAY if len(first.requests) <= 5 else "done", model="a")
+    app = memory.process(agent(first))
+    app.__dict__["breakers"] = MemoryBreakers(clock)
+    await open_breaker(app)
+    clock.advance(30_000)
+    await app.aio.operator.limit_rate("model", "mock:a", calls_per_minute=1)
+    await app.aio.enqueue("x", "go", run_id="r")
+    runtime = Runtime(app, LocalDoorbell())
+    assert await memory.store.take_rate([Draw(RateName("model", "mock:a"), 1, 0)]) == 0
+    assert (await runtime.engine.step("default", "r")).end == "held_back"
+    assert await app.breakers.wait_ms("mock:a") == 0
+    await runtime.close()
+
+
 async def test_a_refusal_of_the_call_that_tries_closes_the_breaker(memory: World) -> None:
     """The provider is back and says no to this one: the next call is not kept back for another thirty seconds."""
     clock, refused = FakeClock(), ModelRequestError("no such field", status=400)

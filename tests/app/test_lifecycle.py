@@ -270,6 +270,22 @@ async def test_a_run_that_waits_goes_on_elsewhere_once_somebody_says_so(world: W
     await there.close()
 
 
+async def test_a_run_that_waits_for_others_is_not_exported_without_them(world: World) -> None:
+    """Elsewhere nobody would ever answer it; once they have ended it may be."""
+    inner = Agent(
+        "inner",
+        model=MockModel([calls(call("gated")), "done"]),
+        tools=[tool(lambda: "gave", name="gated", needs_approval=True)],
+    )
+    boss = Agent("x", model=MockModel([calls(call("inner", prompt="go")), "done"]), tools=[inner])
+    app = world.process(boss)
+    asked = await app.aio.run_embedded("x", "go", run_id="r")
+    with pytest.raises(ConfigurationError, match="delegated"):
+        await app.aio.export_run("r")
+    await app.aio.resume_embedded("r", approvals={item.approval_id: True for item in asked.pending_approvals})
+    assert json.loads(await app.aio.export_run("r"))["run"]["status"] == "completed"
+
+
 async def test_an_altered_file_is_refused(world: World) -> None:
     """Another byte, another format, something else, or half of it; and a name that is taken. Nothing is written."""
     await completed(world, Effects())

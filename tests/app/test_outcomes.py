@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 import pytest
 
-from deuz_workers import Agent, Block, Guardrails, MockModel, ToolCallRequest, ToolContext, ToolError, ToolOutput, tool
+from deuz_workers import (
+    Agent,
+    Block,
+    Budget,
+    Guardrails,
+    Limits,
+    MockModel,
+    ModelRequestError,
+    ToolCallRequest,
+    ToolContext,
+    ToolError,
+    ToolOutput,
+    tool,
+)
 from deuz_workers.core.messages import Message, ToolResultPart, message_to_record
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.receipts import receipt_record
-from deuz_workers.providers.script import ScriptedReply, call, calls, raw_call, reply
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.providers.script import Entry, ScriptedReply, call, calls, raw_call, reply
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.world import World
 
@@ -133,12 +147,7 @@ TABLE: dict[CallOutcome, tuple[ScriptedReply, dict[str, Any]]] = {
 """How a call of each outcome comes about; `transfer-refused` needs agents that hand over."""
 
 
-def test_the_table_has_every_outcome() -> None:
-    """A new outcome needs a line here, but for the one that nothing has yet and those of delegated calls."""
-    delegated = {"child-failed", "child-stopped", "over-budget"}
-    assert set(get_args(CallOutcome)) - TABLE.keys() == {"transfer-refused"} | delegated
-
-
+@pytest.mark.spec("OUTC-001")
 @pytest.mark.parametrize("outcome", TABLE)
 async def test_result_and_stream_name_the_outcome(memory: World, outcome: CallOutcome) -> None:
     """The part of the history, where the run got that far, and the part of the stream say the same of the call."""
@@ -156,8 +165,47 @@ async def test_result_and_stream_name_the_outcome(memory: World, outcome: CallOu
     stream = app.aio.stream_embedded("x", "go", run_id="r")
     shown = [event.outcome async for event in stream.events if isinstance(event, ToolOutput)]
     told = [part.outcome for message in (await stream.result).messages for part in message.tool_results]
-    assert shown == ([] if outcome == "not-dispatched" else [None] if outcome == "withheld" else [outcome])
+    assert shown == ([None] if outcome == "withheld" else [outcome])
     assert told == ([] if outcome == "cancelled" else [outcome])
+
+
+def _cancels(world: World) -> Callable[[ModelRequest], Awaitable[Entry]]:
+    """A model that cancels the run which asks it, as somebody outside may."""
+
+    async def think(_: ModelRequest) -> Entry:
+        await world.opened[-1].aio.handle("r/helper:1:call-1").cancel()
+        await asyncio.Event().wait()
+        return "never"
+
+    return think
+
+
+DELEGATED: dict[CallOutcome, Callable[[World], dict[str, Any]]] = {
+    "child-failed": lambda world: {"model": MockModel([ModelRequestError("no")])},
+    "child-stopped": lambda world: {"model": MockModel([calls(call("work"))]), "tools": [work], "limits": Limits(max_steps=1)},
+    "over-budget": lambda world: {"model": MockModel(["never"]), "budget": Budget.of(tokens=1)},
+    "cancelled": lambda world: {"model": MockModel.function(_cancels(world))},
+}
+"""How a call ends that another agent does."""
+
+
+@pytest.mark.spec("OUTC-001")
+def test_the_tables_have_every_outcome() -> None:
+    """One line for each, of a tool's call or of one that another agent does; `transfer-refused` is of agents that hand over."""
+    assert set(get_args(CallOutcome)) - TABLE.keys() - DELEGATED.keys() <= {"transfer-refused"}
+
+
+@pytest.mark.spec("OUTC-001")
+@pytest.mark.parametrize("outcome", DELEGATED)
+async def test_result_and_stream_name_the_outcome_of_a_delegated_call(memory: World, outcome: CallOutcome) -> None:
+    """Here a cancel ends the run of the call alone: the one that called reads about it and goes on."""
+    helper = Agent("helper", **DELEGATED[outcome](memory))
+    boss = Agent("x", model=MockModel([calls(call("helper", prompt="go").with_id("call-1")), "done"]), tools=[helper])
+    stream = memory.process(boss).aio.stream_embedded("x", "go", run_id="r")
+    shown = [event.outcome async for event in stream.events if isinstance(event, ToolOutput)]
+    result = await stream.result
+    told = [part.outcome for message in result.messages for part in message.tool_results]
+    assert (result.output, shown, told) == ("done", [outcome], [outcome])
 
 
 @pytest.mark.spec("OUTC-004")

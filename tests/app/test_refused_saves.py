@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from deuz_workers import Agent, MockModel, tool
+from deuz_workers import Agent, Deuz, MockModel, tool
+from deuz_workers.app.order import IN_PROCESS_QUEUE
+from deuz_workers.core.change import Bell
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import CrashingStore
@@ -119,3 +121,23 @@ async def test_after_a_refused_save_nothing_moves_here(world: World) -> None:
             at,
         )
         assert (await app.leases.peek(run_lease_key("default", f"r{at}"))).ms_left is None
+
+
+class RingingStore(CrashingStore):
+    """Somebody rings for the run the moment that its step has failed, as another driver's sweep may."""
+
+    app: Deuz
+
+    async def record_unclean_end(self, *given: Any) -> int | None:
+        attempts = await self._inner.record_unclean_end(*given)
+        await self.app.doorbell.ring_here([Bell("default", "r", IN_PROCESS_QUEUE)])
+        return attempts
+
+
+async def test_a_bell_that_comes_while_a_step_fails_begins_no_other(memory: World) -> None:
+    """Whoever drives the run is told that it failed here; nothing goes on behind that."""
+    bench = Bench(memory)
+    store = RingingStore(memory.store, EXECUTING, error=RuntimeError("disk full"))
+    store.app = app = memory.process(bench.agent, store=store.as_store)
+    result = await app.aio.run_embedded("x", "go", run_id="r")
+    assert (result.status, store.commits, bench.done.done) == ("failed", EXECUTING, {})

@@ -11,13 +11,17 @@ import pytest
 from deuz_workers import (
     Agent,
     AgentRunLeaseError,
+    ConfigurationError,
     Limits,
     MockModel,
     ModelUnavailableError,
     ScopeMismatchError,
+    UnsupportedStoreError,
     reconcile_agent_run,
     resume_agent,
+    resume_stream_agent,
     run_agent,
+    stream_agent,
     tool,
 )
 from deuz_workers.core.names import run_lease_key
@@ -84,7 +88,7 @@ async def end(running: asyncio.Task[Any]) -> None:
         await running
 
 
-@pytest.mark.spec("LEA-002")
+@pytest.mark.spec("LEA-002", "RES-021")
 async def test_a_second_executor_is_refused_in_the_form_of_its_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start and resume end as a failed result, `reconcile_agent_run` raises; name and code are the same, and nothing is
     written."""
@@ -249,3 +253,52 @@ async def test_no_retry_is_recorded_by_an_executor_that_lost_its_lease(world: Wo
     now = await world.loaded("r")
     assert (now.head.revision, now.receipts) == (then.head.revision, then.receipts)
     assert (await world.process().aio.handle("r").envelope()).retry is None
+
+
+@pytest.mark.spec("RES-021")
+async def test_a_scope_that_is_not_the_run_s_is_refused_in_the_form_of_the_call(world: World) -> None:
+    """Resume and stream end as a failed result, `reconcile_agent_run` raises the error of that name."""
+    agent = Agent("x", model=MockModel(["done"]))
+    await run_agent(agent, "go", store=world.store, run_id="r")
+    options: dict[str, Any] = {"store": world.store, "scope": "other"}
+    results = [await resume_agent(agent, "r", **options), await resume_stream_agent(agent, "r", **options).result]
+    results.append(await run_agent(agent, "go", run_id="r", **options))
+    for result in results:
+        assert (result.status, (result.error or {})["name"]) == ("failed", "ScopeMismatchError")
+    with pytest.raises(ScopeMismatchError):
+        await reconcile_agent_run("r", **options)
+
+
+class Untouched:
+    """A store of which nothing may be asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AssertionError(name)
+
+
+@pytest.mark.spec("RES-021", "V3R-009")
+@pytest.mark.parametrize(
+    ("store", "backend"), [("redis://127.0.0.1:1/0", "redis"), (Untouched(), "Untouched"), ("sqlite:///none/r.db", "sqlite")]
+)
+async def test_a_version_of_record_that_a_store_does_not_keep_is_refused_before_it_is_asked(store: Any, backend: str) -> None:
+    """Start, stream and resume end as a failed result whose error says store and feature, `reconcile_agent_run` raises it."""
+    model = MockModel(["never"])
+    agent = Agent("x", model=model)
+    options: dict[str, Any] = {"store": store, "checkpoint_version": 3}
+    results = [
+        await run_agent(agent, "go", **options),
+        await stream_agent(agent, "go", **options).result,
+        await resume_agent(agent, "r", **options),
+        await resume_stream_agent(agent, "r", **options).result,
+    ]
+    about = {"name": "UnsupportedStoreError", "code": "unsupported_store", "backend": backend, "feature": "agent-run-v3"}
+    for result in results:
+        assert (result.status, about.items() <= (result.error or {}).items()) == ("failed", True)
+    with pytest.raises(UnsupportedStoreError) as caught:
+        await reconcile_agent_run("r", **options)
+    assert (caught.value.code, caught.value.fields["backend"]) == ("unsupported_store", backend)
+    assert model.requests == ()
+    with pytest.raises(ConfigurationError, match="checkpoint_version"):
+        await run_agent(agent, "go", checkpoint_version=2)  # pyright: ignore[reportArgumentType]

@@ -129,7 +129,7 @@ async def test_a_run_without_a_store_cannot_be_resumed(world: World) -> None:
     assert await world.store.head("default", "r") is None
     agent = paying(done)
     with pytest.raises(TypeError, match="store"):
-        await resume_agent(agent, "r")  # pyright: ignore[reportCallIssue]
+        await resume_agent(agent, "r")
     result = await resume_agent(agent, "r", store=world.store)
     assert (result.status, str((result.error or {})["message"]).startswith(SENTENCE)) == ("failed", True)
     with pytest.raises(RunNotFoundError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from deuz_workers import (
     Limits,
     MockModel,
     ModelRateLimitedError,
+    RunFileError,
     SharedBudget,
     Swarm,
     Task,
@@ -31,6 +33,7 @@ from deuz_workers.errors import ModelStreamBrokenError
 from deuz_workers.ports.budgets import ScopeBalance
 from deuz_workers.providers.prices import Price
 from deuz_workers.providers.script import Entry, call, calls, fails, reply
+from deuz_workers.store import open_store
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
 from tests.app.test_policy import SkewedClock
 from tests.app.world import World
@@ -222,6 +225,109 @@ async def test_tasks_of_a_swarm_are_charged_to_what_it_shares(world: World) -> N
     await app.aio.run_swarm_embedded(Swarm("s", tasks), **options)
     assert (await balance(world)).spent.tokens == 30
     assert (await balance(world, run_scope_key((await world.head("s")).rid))).spent.tokens == 30
+
+
+async def waiting(world: World, *shared: str | SharedBudget) -> dict[str, bool]:
+    """A run that has spent 15 tokens and waits for a person; verdicts for its resume."""
+    asked = await priced(world.process(agent(calls(call("pay"))))).aio.run_embedded(
+        "x", "go", run_id="r", shared_budgets=shared
+    )
+    return {item.approval_id: True for item in asked.pending_approvals}
+
+
+@pytest.mark.spec("BUD-015")
+async def test_a_resume_may_charge_further_budgets(world: World) -> None:
+    """The calls from there on are charged to the new key as well, and to those before as ever."""
+    verdicts = await waiting(world, USER)
+    result = await priced(world.process(agent(calls(call("pay")), "done"))).aio.resume_embedded(
+        "r", approvals=verdicts, shared_budgets=["org:acme"]
+    )
+    assert result.status == "completed"
+    assert ((await balance(world)).spent.tokens, (await balance(world, "org:acme")).spent.tokens) == (30, 15)
+    record = decode_envelope(await world.head("r"))
+    assert (record.scopes, [one.key for one in record.shared]) == (("org:acme", USER), ["org:acme", USER])
+
+
+@pytest.mark.spec("BUD-015")
+@pytest.mark.parametrize(("before", "given", "left"), [(1_000, 110, 110), (110, 1_000, 110), (None, 110, 110)])
+async def test_a_resume_may_tighten_a_budget_and_never_loosen_it(
+    world: World, before: int | None, given: int, left: int
+) -> None:
+    """The stricter limit counts, whoever gave it; 15 tokens are spent, and a call is reserved at 100."""
+    verdicts = await waiting(world, USER if before is None else SharedBudget(USER, Budget.of(tokens=before)))
+    app = world.process(agent("never"))
+    tighter = SharedBudget(USER, Budget.of(tokens=given))
+    result = await app.aio.resume_embedded("r", approvals=verdicts, shared_budgets=[tighter])
+    assert (result.status, (result.error or {})["code"]) == ("failed", "budget_exceeded")
+    [held] = decode_envelope(await world.head("r")).shared
+    assert (held.key, held.limit.tokens) == (USER, left)
+
+
+@pytest.mark.spec("BUD-015")
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_resume_changes_no_window(world: World, held: bool) -> None:
+    """Of a key that the run is held to, or that others have used; nothing is written, and the run still waits. A limit without
+    a window counts in the one that is there."""
+    hour, day = Window(3_600_000), Window(86_400_000)
+    verdicts = await waiting(world, SharedBudget(USER, window=hour)) if held else await waiting(world)
+    if not held:
+        await world.store.set_budget(USER, Budget(), window=hour, actor="eve")
+    before = await world.head("r")
+    for window in (day, Window(3_600_000, 6)):
+        given = [SharedBudget(USER, Budget.of(tokens=1_000), window)]
+        refused = await world.process(agent("never")).aio.resume_embedded("r", approvals=verdicts, shared_budgets=given)
+        assert (refused.status, (refused.error or {})["code"]) == ("failed", "window_mismatch")
+    assert await world.head("r") == before
+    given = [SharedBudget(USER, Budget.of(tokens=1_000))]
+    result = await priced(world.process(agent(calls(call("pay")), "done"))).aio.resume_embedded(
+        "r", approvals=verdicts, shared_budgets=given
+    )
+    assert result.status == "completed"
+    assert decode_envelope(await world.head("r")).shared == (SharedBudget(USER, Budget.of(tokens=1_000), hour),)
+
+
+@pytest.mark.spec("BUD-015")
+async def test_a_failed_run_is_taken_up_with_further_budgets(world: World) -> None:
+    """From the commit on that takes it up."""
+    script = [fails(ModelStreamBrokenError("cut"))]
+    failed = await world.process(agent(*script, limits=Limits(max_retries=0))).aio.run_embedded("x", "go", run_id="r")
+    assert failed.status == "failed"
+    app = priced(world.process(agent("done", limits=Limits(max_retries=0))))
+    result = await app.aio.resume_embedded("r", retry_failed=True, shared_budgets=["org:acme"])
+    assert (result.status, (await balance(world, "org:acme")).spent.tokens) == ("completed", 15)
+
+
+async def test_budgets_that_a_resume_adds_hold_for_what_the_run_delegated(world: World) -> None:
+    """A run below that waits for a person is charged to them too, once it goes on."""
+    inner = Agent("inner", model=MockModel([calls(call("pay")), "done"]), tools=[pay])
+    boss = Agent("x", model=MockModel([calls(call("inner", prompt="go")), "done"]), tools=[inner])
+    asked = await world.process(boss).aio.run_embedded("x", "go", run_id="r")
+    verdicts = {item.approval_id: True for item in asked.pending_approvals}
+    result = await world.process(boss).aio.resume_embedded("r", approvals=verdicts, shared_budgets=["org:acme"])
+    assert (result.status, (await balance(world, "org:acme")).spent.tokens) == ("completed", 30)
+
+
+@pytest.mark.spec("BUD-014")
+async def test_an_exported_run_goes_on_only_where_its_budgets_are(world: World) -> None:
+    """The file of a run that is charged to a shared budget has version 2 and names it; a store that does not have that budget
+    takes no such run, and writes nothing. One that has it goes on charging it."""
+    verdicts = await waiting(world, SharedBudget(USER, Budget.of(tokens=1_000)))
+    text = await world.process().aio.export_run("r")
+    document = json.loads(text)
+    assert (document["format_version"], USER in document["run"]["body"]) == (2, True)
+    there = World("sqlite://:memory:", open_store("sqlite://:memory:"))
+    app = priced(there.process(agent(calls(call("pay")), "done")))
+    with pytest.raises(RunFileError, match=USER):
+        await app.aio.import_run(text)
+    assert (await app.aio.list_runs()).heads == ()
+    await there.store.set_budget(USER, Budget(), actor="eve")
+    handle = await app.aio.import_run(text)
+    assert await handle.retry() == ()
+    assert (await app.aio.resume_embedded("r", approvals=verdicts)).status == "completed"
+    assert (await balance(there)).spent.tokens == 15
+    plain = await world.process(agent("done")).aio.run_embedded("x", "go", run_id="plain")
+    assert json.loads(await world.process().aio.export_run(plain.run_id))["format_version"] == 1
+    await there.close()
 
 
 @pytest.mark.spec("LED-006")

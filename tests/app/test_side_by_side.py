@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
-from deuz_workers import Agent, MockModel, ToolContext, run_agent, tool
+import pytest
+
+from deuz_workers import Agent, Deuz, MockModel, Settings, ToolContext, run_agent, tool
+from deuz_workers.app.connections import leases_beside
 from deuz_workers.app.driven import answered
 from deuz_workers.app.embedded import driver
 from deuz_workers.app.order import IN_PROCESS_QUEUE
 from deuz_workers.app.run_agent import application_of
 from deuz_workers.core.change import Bell
+from deuz_workers.core.names import run_lease_key
+from deuz_workers.ports.leases import Held
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.store import NewRun, RunStore
 from deuz_workers.providers.script import Entry, call, calls
+from deuz_workers.store.opening import MEMORY, open_store
 from tests.app.delegating import boss, scripted
 from tests.app.world import World
 
@@ -83,6 +90,49 @@ async def test_calls_over_one_store_object_share_their_leases(memory: World) -> 
         __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     assert (await run_agent(agent, "hi", store=cast(RunStore, Unhashable(memory.store, "r")))).status == "completed"
+
+
+async def test_processes_with_a_store_object_each_exclude_one_another(world: World) -> None:
+    """Two store objects over one database, as two processes have them: who would take a run that the other executes is told so,
+    by way of `run_agent` or of an application whose settings name no leases. A database in memory is no other's."""
+    if world.url == MEMORY:
+        assert leases_beside(world.store) is None
+        return
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: ModelRequest) -> Entry:
+        begun.set()
+        await go_on.wait()
+        return "hello"
+
+    theirs = open_store(world.url)
+    running = asyncio.create_task(run_agent(Agent("x", model=MockModel.function(wait)), "hi", store=world.store, run_id="r"))
+    await begun.wait()
+    beside = leases_beside(theirs)
+    assert beside is not None
+    app = Deuz(settings=Settings(database_url="sqlite:///nowhere.db"), store=theirs)
+    for leases in (beside, app.leases):
+        assert isinstance(await leases.acquire(run_lease_key("default", "r"), "other", 30_000), Held)
+    go_on.set()
+    assert (await running).output == "hello"
+    assert not isinstance(await beside.acquire(run_lease_key("default", "r"), "other", 30_000), Held)
+    await beside.close()
+    await app.aclose()
+
+
+async def test_a_store_object_leaves_no_file_where_nobody_asked_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases of a store in a file are held beside that file, and those of one in memory in memory: never in a file that is
+    named after a setting that says nothing about this store."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for url in (MEMORY, f"sqlite:///{tmp_path}/data/runs.db"):
+        app = Deuz([Agent("x", model=MockModel(["hello"]))], store=open_store(url))
+        assert (await app.aio.run_embedded("x", "hi")).output == "hello"
+        await app.aclose()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    assert {"runs.db", "runs.db.leases"} <= {path.name for path in (tmp_path / "data").iterdir()}
 
 
 async def test_what_was_given_to_a_run_is_there_whoever_finds_it(memory: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
@@ -31,7 +32,13 @@ from deuz_workers import (
     client_tool,
     tool,
 )
-from deuz_workers.errors import ForkRefusedError, ModelRequestError, ModelUnavailableError, RetryRefusedError
+from deuz_workers.errors import (
+    ForkRefusedError,
+    ModelRequestError,
+    ModelUnavailableError,
+    ReconciliationError,
+    RetryRefusedError,
+)
 from deuz_workers.providers.script import attempts, call, calls, reply
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.delegating import ask, boss, gated, requests, scripted, told
@@ -308,6 +315,78 @@ async def test_an_approval_of_a_child_is_asked_and_given_at_its_parent(world: Wo
     result = await world.process(root).aio.resume_embedded("r", approvals={asked.approval_id: True})
     assert (result.status, told(root)[0][0]) == ("completed", "paid")
     assert done.done == {"once": 1, f"{ask('payer')} ann": 1}
+
+
+@pytest.mark.spec("RCP-009")
+@pytest.mark.parametrize("at", [1, 3, 4])  # the second saves what the tool did, which nobody would know without it
+async def test_a_suspended_receipt_is_gone_on_with_and_asks_nobody_to_reconcile(world: World, at: int) -> None:
+    """Its run waits for a person, and a process that comes to it finds no unknown effect. One dies at a commit behind the
+    verdict: the next goes on in the same run below, and what that did it did once."""
+    done = Effects()
+    root = boss(gated(done))
+    waiting = await world.process(root).aio.run_embedded("boss", "go", run_id="r")
+    found = await world.process(root).aio.resume_embedded("r")
+    assert (found.status, found.reason, found.unknown_effects) == ("suspended", None, ())
+    assert [receipt.stage for receipt in (await world.receipts("r")).values()] == ["suspended"]
+    verdicts = {waiting.pending_approvals[0].approval_id: True}
+    with contextlib.suppress(ProcessDied):
+        await world.dying(root, at=at).aio.resume_embedded("r", approvals=verdicts)
+    result = await world.process(root).aio.resume_embedded("r")
+    assert (result.status, result.unknown_effects, told(root)) == ("completed", (), [("paid", False)])
+    assert done.done == {f"{ask('payer')} ann": 1}
+
+
+@pytest.mark.parametrize("way", ["retry", "retry-all", "reconcile", "resume-retry", "resume-reconcile"])
+async def test_what_became_of_a_call_below_may_be_said_at_the_root(world: World, way: str) -> None:
+    """As approvals are: the run whose call it is goes on, and the root with it; a name that fits no call is refused, with
+    nothing written."""
+    done = Effects()
+    dies = [True]
+
+    @tool
+    async def send() -> str:
+        done("sent")
+        if dies:
+            raise ProcessDied
+        return "again"
+
+    def root() -> Agent:
+        return boss(scripted("mid", calls(call("helper", prompt="go")), "up", tools=[_sending(send)]))
+
+    with pytest.raises(ProcessDied):
+        await world.process(root()).aio.run_embedded("boss", "go", run_id="r")
+    dies.clear()
+    await world.later(60_000)
+    waiting = await world.process(root()).aio.resume_embedded("r")
+    [effect] = waiting.unknown_effects
+    assert effect.agent_path == ("boss", "mid", "helper")
+    app = world.process(root())
+    handle = app.aio.handle("r")
+    before = [(run.run_id, run.parked) for run in await world.store.tree("default", "r")]
+    with pytest.raises(ReconciliationError, match="nobody"):
+        await handle.retry(["nobody"])
+    with pytest.raises(ReconciliationError, match="nobody"):
+        await app.aio.resume_embedded("r", retry_tool_call_ids=["nobody"])
+    assert [(run.run_id, run.parked) for run in await world.store.tree("default", "r")] == before
+    said: dict[str, Any] = {}
+    match way:
+        case "retry":
+            assert await handle.retry([effect.effect_id]) == (effect.tool_call_id,)
+        case "retry-all":
+            assert await handle.retry() == (effect.tool_call_id,)
+        case "reconcile":
+            await handle.reconcile({effect.tool_call_id: "found"})
+        case "resume-retry":
+            said = {"retry_tool_call_ids": [effect.effect_id]}
+        case _:
+            said = {"reconciled_tool_results": {effect.effect_id: "found"}}
+    result = await app.aio.resume_embedded("r", **said)
+    assert (result.status, result.output) == ("completed", "done")
+    assert done.done == {"sent": 1 if "reconcile" in way else 2}
+
+
+def _sending(send: Any) -> Agent:
+    return scripted("helper", calls(call("send")), "sent", tools=[send])
 
 
 @pytest.mark.parametrize("way", ["object", "id", "resume"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deuz_workers import Agent, MockModel
+from deuz_workers import Agent, MockModel, tool
 from deuz_workers.app.run_agent import run_agent
 from deuz_workers.app.stream_agent import resume_stream_agent, stream_agent
 from deuz_workers.app.ui_journal import StoredJournal, UiJournal
@@ -19,6 +19,8 @@ from deuz_workers.errors import CodecError, ConfigurationError, StoreUnavailable
 from deuz_workers.gateway import ui_response
 from deuz_workers.gateway.sse import SseResponse
 from deuz_workers.ports.frames import FrameRow
+from deuz_workers.ports.model import ModelRequest
+from deuz_workers.providers.script import Entry, call, calls
 from deuz_workers.store import open_store
 from tests.app.world import World
 from tests.gateway.agents import asker, talker
@@ -90,6 +92,38 @@ async def test_every_event_has_an_id_and_the_body_ends(memory: World) -> None:
     assert [event[0] for event in events] == [f"id: {number}" for number in range(1, len(events) + 1)]
     assert all(len(event) == 2 and event[1].startswith("data: ") for event in events)
     assert raw.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.spec("RCP-015", "TSC-005")
+async def test_what_a_tool_returned_reaches_no_reader_of_the_wire(world: World) -> None:
+    """Neither the body nor what is recorded has anything of the raw result, of a call that was shown to the model or could not
+    be; the frames of the calls say how they ended, and the answer repeats what the model read."""
+
+    @tool(to_model_output=lambda value: f"{len(value['rows'])} rows")
+    async def query() -> dict[str, list[str]]:
+        return {"rows": ["MARKER-raw"], "MARKER-name": []}
+
+    @tool(to_model_output=lambda value: value.missing)
+    async def unreadable() -> str:
+        return "MARKER-unreadable"
+
+    def think(request: ModelRequest) -> Entry:
+        told = [part.text for message in request.messages for part in message.tool_results]
+        return f"I read {told[0]}" if told else calls(call("query"), call("unreadable"))
+
+    agent = Agent("x", model=MockModel.function(think), tools=[query, unreadable])
+    body = await body_of(ui_response(stream_agent(agent, "hi", store=world.store, run_id="r"), store=world.store))
+    recorded = "".join(row.body for row in await journal_of(StoredJournal(world.store, "default", "r")))
+    assert "MARKER" not in body.decode() + recorded
+    assert "MARKER-raw" in str([receipt.value for receipt in (await world.receipts("r")).values()])
+    frames = list(read_ui_frames([body]))
+    ends = [data for data in data_of(frames) if data["kind"] == "tool"]
+    about = {"runId", "seq", "kind", "toolCallId", "toolName", "step", "isError"}
+    assert sorted((data["toolName"], data.get("outcome"), frozenset(data) - {"outcome"} == about) for data in ends) == [
+        ("query", None, True),
+        ("unreadable", "projection-failed", True),
+    ]
+    assert text_of(frames) == {2: "I read 1 rows"}
 
 
 @pytest.mark.spec("UIW-006", "UIW-023", "UIW-017")

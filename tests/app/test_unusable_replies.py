@@ -14,17 +14,17 @@ import pytest
 from deuz_workers import Agent, Budget, Limits, MockModel, tool
 from deuz_workers.app.results import AgentResult
 from deuz_workers.core.limits import MAX_RETRY_AFTER_MS
-from deuz_workers.core.messages import Message, TextPart, ToolResultPart, ToolUsePart
+from deuz_workers.core.messages import Message, TextPart, ToolResultPart, ToolUsePart, user
 from deuz_workers.core.run import Run, to_change
 from deuz_workers.core.usage import Usage
-from deuz_workers.engine import committer
+from deuz_workers.engine import committer, model_call
+from deuz_workers.engine.reply_check import stored_reply
 from deuz_workers.errors import ModelError, ModelRateLimitedError
 from deuz_workers.ports.model import ModelReply, ModelRequest, OnText
 from deuz_workers.providers.chat.model import ChatCompletionsModel
 from deuz_workers.providers.script import ScriptedCall, calls
 from deuz_workers.testing.model_server import ModelServer
 from tests.app.world import World
-from tests.loop_lag import loop_lag
 
 USED = Usage(10, 5)
 
@@ -130,6 +130,37 @@ async def test_a_call_with_a_strange_id_is_executed(world: World, call_id: str) 
     assert [part.call_id for message in result.messages for part in message.tool_results] == ["s1c1"]
 
 
+@pytest.mark.parametrize("number", [10**5_000, -(10**5_000)], ids=["long", "negative"])
+async def test_a_number_that_cannot_be_written_in_decimal_is_no_argument(world: World, number: int) -> None:
+    """The model is told so by a result of that call, and the run goes on; no tool ran, and nothing was paid for twice."""
+    done: list[object] = []
+
+    @tool
+    async def look(n: int = 0) -> str:
+        done.append(n)
+        return "seen"
+
+    model = Custom(
+        lambda request: asks(arguments={"n": {"deep": [number]}}) if len(request.messages) == 1 else says(TextPart("done"))
+    )
+    result = await world.process(Agent("x", model=model, tools=[look])).aio.run_embedded("x", "go", run_id="r")
+    assert (result.status, result.output, model.paid, done) == ("completed", "done", 2, [])
+    [told] = [part for message in result.messages for part in message.tool_results]
+    assert (told.is_error, told.outcome) == (True, "invalid-arguments")
+
+
+async def test_a_number_that_cannot_be_written_in_decimal_may_be_part_of_a_given_history(world: World) -> None:
+    """It counts by the size that it is stored with."""
+    given = [
+        user("go"),
+        Message("assistant", (ToolUsePart("c", "look", {"n": 10**5_000}),)),
+        Message("tool", (ToolResultPart("c", "look", "seen"),)),
+    ]
+    app = world.process(Agent("x", model=MockModel.function(lambda request: "done")))
+    result = await app.aio.run_embedded("x", messages=given, run_id="r")
+    assert (result.status, result.output) == ("completed", "done")
+
+
 async def test_strange_ids_come_back_to_the_server_in_pairs(memory: World) -> None:
     """Calls and results of the next request name each other, over the wire."""
     made = [ScriptedCall("look").with_id(call_id) for call_id in ("a\0", "a\ud800", "a\ud801", "x" * 500, "same", "same", "ok")]
@@ -201,11 +232,9 @@ async def test_a_run_waits_to_its_deadline_and_no_longer(world: World) -> None:
     def fail(request: ModelRequest) -> ModelReply:
         raise ModelRateLimitedError("x", retry_after_ms=10**30)
 
-    began = time.monotonic()
     result = await run(world, Custom(fail), deadline=timedelta(milliseconds=500))
     assert result.error is not None
     assert (result.status, result.error["code"]) == ("failed", "deadline_exceeded")
-    assert time.monotonic() - began < 10
 
 
 class Failing:
@@ -237,14 +266,21 @@ async def test_a_price_that_is_none_leaves_the_cost_unknown(
     assert (result.output, result.usage.total_tokens, result.usage.cost_micros, model.paid) == ("done", 15, None, 1)
 
 
-async def test_a_reply_of_megabytes_does_not_stop_the_loop(memory: World) -> None:
+async def test_a_reply_of_megabytes_does_not_stop_the_loop(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is written by another thread; what is too long is refused at once."""
+    writers: list[threading.Thread] = []
+
+    def watched(given: ModelReply) -> ModelReply:
+        writers.append(threading.current_thread())
+        return stored_reply(given)
+
+    monkeypatch.setattr(model_call, "stored_reply", watched)
     texts = ["é" * 50_000_000, "x" * 15_000_000]
     model = Custom(lambda request: says(TextPart(texts.pop(0))))
-    async with loop_lag() as lag:
-        result = await run(memory, model)
+    result = await run(memory, model)
     assert (result.status, len(result.text), model.paid) == ("completed", 15_000_000, 2)
-    assert lag.longest_s < 1
+    [writer] = writers
+    assert writer is not threading.current_thread()
 
 
 async def test_long_arguments_are_written_off_the_loop(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:

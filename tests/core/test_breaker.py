@@ -78,6 +78,27 @@ def test_a_refusal_is_an_answer(failure: ModelError, answered: bool) -> None:
     assert is_answer(failure) is answered
 
 
+async def test_a_call_that_tries_and_is_not_sent_leaves_its_turn_to_the_next() -> None:
+    """Behind the thirty seconds one is let pass; if it is held back elsewhere, the next one tries. A failure that opened the
+    breaker anew meanwhile is not forgotten by that, and giving back twice changes nothing."""
+    clock = FakeClock()
+    breakers = MemoryBreakers(clock)
+    await breakers.untried("p:m")
+    for _ in range(5):
+        await breakers.failed("p:m")
+    await breakers.untried("p:m")
+    assert await breakers.wait_ms("p:m") == 30_000
+    clock.advance(30_000)
+    assert (await breakers.wait_ms("p:m"), await breakers.wait_ms("p:m")) == (0, 30_000)
+    await breakers.untried("p:m")
+    assert (await breakers.wait_ms("p:m"), await breakers.wait_ms("p:m")) == (0, 30_000)
+    clock.advance(1_000)
+    await breakers.failed("p:m")
+    await breakers.untried("p:m")
+    await breakers.untried("p:m")
+    assert await breakers.wait_ms("p:m") == 30_000
+
+
 @pytest.mark.spec("FOV-016")
 async def test_the_first_content_ends_the_row() -> None:
     """By a clock that stands still: four failures, an answer, four failures keep nobody back; the fifth in a row does, for that

@@ -17,6 +17,7 @@ from deuz_workers.core.failover import FailOver, ModelId, Models
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.memory import MemoryScope
 from deuz_workers.core.messages import user
+from deuz_workers.core.nested import Nested
 from deuz_workers.core.parent import Parent
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run_memory import Extraction, RunMemory
@@ -102,6 +103,7 @@ WHOLE = AgentRunEnvelope(
     error={"name": "ModelTimeoutError", "code": "model_timeout"},
     parent=Parent(queued().envelope.rid, "p", "c@1", "c", 2, ("root", "p"), "r", is_quiet=True),
     trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    nested=Nested("p", "r", 2, "r/a"),
 )
 
 

@@ -12,6 +12,8 @@ from tests.workers.pool import Pool
 
 pytestmark = pytest.mark.processes
 STEPS = 200
+POOLED = 8
+"""Connections that pools may open late, beside others: the store's has up to 4. One for each step would be a hundred."""
 
 
 def script(request: ReceivedRequest) -> Entry:
@@ -36,6 +38,6 @@ def test_two_hundred_steps_of_one_child_share_a_loop_and_a_client(pool: Pool) ->
     assert len(lines) == STEPS
     assert len({(pid, loop) for pid, loop, _ in lines}) == 1
     sockets = [int(count) for _, _, count in lines]
-    assert max(sockets[STEPS // 2 :]) <= max(sockets[: STEPS // 2]) + 1  # pools fill up to their small bounds, then stay
+    assert max(sockets[STEPS // 2 :]) <= max(sockets[: STEPS // 2]) + POOLED
     assert not worker.said("Event loop is closed")
     assert not worker.said("ERROR")

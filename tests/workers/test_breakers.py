@@ -68,6 +68,27 @@ async def test_a_process_that_calls_a_healthy_model_hears_of_failures_within_a_s
     await failing.close()
 
 
+async def test_a_call_that_tries_and_is_not_sent_leaves_its_turn_to_any_process(redis_url: str) -> None:
+    """One is let pass and does not call: another process tries at once. What opened the breaker anew stays."""
+    one, two = RedisBreakers(redis_url, FakeClock()), RedisBreakers(redis_url, FakeClock())
+    for _ in range(OPENS_AFTER):
+        await one.failed("p:m")
+    with redis.Redis.from_url(redis_url) as server:
+        server.hset("deuz:breaker:p:m", "open_until_ms", 1)
+    assert await one.wait_ms("p:m") == 0
+    assert await two.wait_ms("p:m") > 0
+    await two.untried("p:m")
+    assert await two.wait_ms("p:m") > 0, "it was not the one that was let pass"
+    assert await one.wait_ms("p:m") > 0
+    await one.untried("p:m")
+    assert await two.wait_ms("p:m") == 0
+    await one.failed("p:m")
+    await two.untried("p:m")
+    assert await two.wait_ms("p:m") > 0
+    await one.close()
+    await two.close()
+
+
 @pytest.mark.spec("FOV-017")
 async def test_a_server_that_is_away_keeps_nobody_back(private_redis: EmbeddedRedis) -> None:
     """Failures that it cannot tell are counted in this process alone."""
