@@ -260,3 +260,26 @@ async def test_a_link_from_another_site_leads_to_the_page(memory: World, chromiu
         await ann.page.get_by_role("button", name="win").click()
         await expect(ann.page.get_by_text("you are not signed in any more")).to_be_visible()
         assert await made.report(run_id) == before
+
+
+async def test_everything_but_freshness_works_without_a_script(memory: World, chromium: Path) -> None:
+    """Signing in, filters, an approval with other arguments, the end after another look, signing out."""
+    async with served(memory.process(asker())) as made, window(chromium, made, scripts=False) as ann:
+        run_id = await made.start("asker")
+        await made.report(run_id)
+        await ann.page.get_by_role("combobox", name="Status").select_option("suspended")
+        await ann.page.get_by_role("button", name="Filter").click()
+        await ann.page.get_by_role("link", name=run_id).click()
+        await ann.page.get_by_text("Approve with other arguments").click()
+        await ann.page.get_by_label("Arguments, as JSON").fill('{"to": "eve"}')
+        await ann.page.get_by_role("button", name="Approve these").click()
+        await expect(ann.page.get_by_text("Approved.")).to_be_visible()
+        await ann.page.get_by_label("What it returned").fill("Bob")
+        await ann.page.get_by_role("button", name="Hand in").click()
+        await made.report(run_id)
+        await ann.page.reload()
+        await expect(ann.page.locator("[data-part='output'] .said")).to_have_text("thanks to both")
+        assert (await memory.receipts(run_id))[1, "p"].value == "paid eve"
+        await ann.page.get_by_role("button", name="Sign out").click()
+        await expect(ann.page.get_by_label("Access token")).to_be_visible()
+        assert ann.complaints == []

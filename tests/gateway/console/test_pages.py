@@ -181,6 +181,24 @@ async def test_pages_let_a_browser_do_little(memory: World) -> None:
         assert (await ann.http.post("/console/runs", data={})).status_code == 405
 
 
+async def test_a_page_that_somebody_watches_costs_a_look_at_the_head(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as nothing has changed, no history is read again; other pages and other people are answered as themselves."""
+    async with served(memory.process(talker())) as gate, person(gate) as ann, person(gate, "bob") as bob:
+        ended, other = await gate.start("talker"), await gate.start("talker")
+        await gate.report(ended)
+        await gate.report(other)
+        first = await ann.http.get(f"/console/runs/{ended}")
+        known = {"if-none-match": first.headers["etag"]}
+        for who, path in ((ann, other), (bob, ended), (ann, f"{ended}?did=cancel")):
+            assert (await who.http.get(f"/console/runs/{path}", headers=known)).status_code == 200
+
+        async def load(*_: object) -> None:
+            raise AssertionError("the history was read")
+
+        monkeypatch.setattr(memory.store, "load", load)
+        assert (await ann.http.get(f"/console/runs/{ended}", headers=known)).status_code == 304
+
+
 async def test_what_the_wire_keeps_back_is_on_no_page(memory: World) -> None:
     """Prompts, instructions, thoughts, arguments that wait for nobody, results and errors of tools, what looks like a key."""
 

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, Page, Request, expect
 from tests import browser
 from tests.gateway.serving import Served
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 40_000
 WIDE, NARROW = (1180, 820), (390, 800)
 PICTURES = "DEUZ_SCREENSHOTS"
 """A folder for pictures of the pages that tests pass by; those of the documents are made so."""
@@ -60,10 +60,11 @@ async def window(
     name: str = "ann",
     size: tuple[int, int] = WIDE,
     scheme: Literal["light", "dark"] = "light",
+    scripts: bool = True,
 ) -> AsyncGenerator[Window]:
-    """One that signed in with a new token, as a person does: typed, and Enter."""
+    """One that signed in with a new token, as a person does: typed, and Enter. `scripts` False: it runs none."""
     token = (await gate.token(name, *(scopes or ("default",))))["authorization"].removeprefix("Bearer ")
-    async with browser.opened(chromium) as opened, _page(opened, gate.url, size, scheme) as made:
+    async with browser.opened(chromium) as opened, _page(opened, gate.url, size, scheme, scripts) as made:
         await made.look("/console")
         await made.page.get_by_label("Access token").fill(token)
         await made.page.keyboard.press("Enter")
@@ -72,8 +73,12 @@ async def window(
 
 
 @asynccontextmanager
-async def _page(opened: Browser, url: str, size: tuple[int, int], scheme: Literal["light", "dark"]) -> AsyncGenerator[Window]:
-    context = await opened.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, locale="en-GB")
+async def _page(
+    opened: Browser, url: str, size: tuple[int, int], scheme: Literal["light", "dark"], scripts: bool
+) -> AsyncGenerator[Window]:
+    context = await opened.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, locale="en-GB", java_script_enabled=scripts
+    )
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
     made = Window(page, url)
