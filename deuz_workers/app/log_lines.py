@@ -67,10 +67,13 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 def _ours(record: logging.LogRecord) -> dict[str, Any] | None:
     """Name and key-values of one of our events; None for a line that is not written as one."""
     template = str(record.msg)
+    args = list(record.args) if isinstance(record.args, tuple) else []
+    first, _, others = template.partition(" ")
+    if args and len(_CONVERSION.findall(first)) == 1:  # one of several events, as `worker_draining` and `worker_hurrying`
+        template = f"{first % (args.pop(0),)} {others}"
     name = _EVENT.match(template)
     if name is None:
         return None
-    args = list(record.args) if isinstance(record.args, tuple) else []
     fields: dict[str, Any] = {"event": name[0]}
     rest = template[name.end() :]
     if len(_CONVERSION.findall(rest)) != len(args) or isinstance(record.args, Mapping):

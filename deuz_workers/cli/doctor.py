@@ -18,6 +18,7 @@ from deuz_workers.cli.findings import CHECK_S, Finding, unchecked
 from deuz_workers.cli.output import Output
 from deuz_workers.cli.servers import check_broker, check_leases, check_redis, check_store
 from deuz_workers.cli.session import AppOption, JsonOption, application, missing_file, mistyped, on_app
+from deuz_workers.ports.webhooks import WebhookStore
 
 if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
@@ -48,7 +49,7 @@ async def examine(deuz: Deuz) -> list[Finding]:
         findings.append(Finding("warning", "store", f"there is no SQLite file {str(file)!r} (setting database_url)", fix))
         failed.add("store")
     for subject, check in CHECKS.items():
-        if subject in ("store", "slots") and "store" in failed:
+        if subject in ("store", "slots", "webhooks") and "store" in failed:
             continue
         try:
             findings += await asyncio.wait_for(check(deuz), CHECK_S)
@@ -56,6 +57,21 @@ async def examine(deuz: Deuz) -> list[Finding]:
             failed.add(subject)
             findings.append(unchecked(subject, error))
     return findings
+
+
+async def _webhooks(deuz: Deuz) -> list[Finding]:
+    """Endpoints that nobody tells anything, or not any more."""
+    if not isinstance(deuz.store, WebhookStore):
+        return []
+    endpoints = await deuz.store.webhooks(None)
+    if endpoints and deuz.settings.webhook_secret is None:
+        said = f"{len(endpoints)} endpoints are told nothing, since no secret is set"
+        return [Finding("warning", "webhooks", said, "set DEUZ_WEBHOOK_SECRET, the same on all workers; see docs/webhooks.md")]
+    disabled = [endpoint.webhook_id for endpoint in endpoints if endpoint.disabled is not None]
+    if disabled:
+        fix = "deuz webhooks list says why; deuz webhooks enable ID, or remove ID"
+        return [Finding("warning", "webhooks", f"disabled: {', '.join(disabled)}", fix)]
+    return [Finding("ok", "webhooks", f"{len(endpoints)} endpoints")] if endpoints else []
 
 
 async def _versions(deuz: Deuz) -> list[Finding]:
@@ -118,5 +134,6 @@ CHECKS: Mapping[str, Callable[[Deuz], Awaitable[list[Finding]]]] = {
     "broker": check_broker,
     "pool": _pool,
     "slots": _slots,
+    "webhooks": _webhooks,
 }
 """In the order in which they are made."""

@@ -38,6 +38,20 @@ def test_an_endpoint_is_added_listed_and_removed(hooks: Deuz) -> None:
         assert hooks("webhooks", command, made["webhook_id"]).code == Exit.USAGE
 
 
+def test_the_doctor_says_when_endpoints_are_told_nothing(hooks: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a secret, and what to set; otherwise how many there are."""
+
+    def found() -> list[dict[str, str]]:
+        return [one for one in hooks("doctor", "--json").document["findings"] if one["subject"] == "webhooks"]
+
+    assert found() == []
+    assert hooks("webhooks", "add", "http://127.0.0.1:1/x").code == Exit.OK
+    assert [one["level"] for one in found()] == ["ok"]
+    monkeypatch.delenv("DEUZ_WEBHOOK_SECRET")
+    [warned] = found()
+    assert (warned["level"], "DEUZ_WEBHOOK_SECRET" in warned["fix"]) == ("warning", True)
+
+
 def test_what_must_not_be_added_is_refused(hooks: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
     """Private addresses, unknown events; without a secret nothing at all, and it says what to set."""
     assert hooks("webhooks", "add", "https://10.0.0.1/x").code != Exit.OK

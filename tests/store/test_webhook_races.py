@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+from uuid import uuid4
+
 import psycopg
 
 from deuz_workers.core.codec import encode
@@ -52,6 +55,32 @@ async def test_two_passes_at_once_do_not_wait_for_each_other(migrated_postgres_d
         await holder.commit()
     assert await store.collect_webhook_events(HOUR_MS) == 0
     assert len(await _taken(store)) == 1
+    await store.close()
+
+
+async def test_what_other_roles_have_open_is_waited_for_unseen(migrated_postgres_dsn: str) -> None:
+    """A role that may not see when others began keeps its cursor a minute back, which every commit of ours ends within."""
+    store = open_store(migrated_postgres_dsn)
+    sessions = Sessions(migrated_postgres_dsn, store)
+    await store.add_webhook("wh_1", "s", "https://hook.example/", ["run.completed"])
+    role = f"limited_{uuid4().hex}"
+    began_ms = await store.now_ms()
+    async with (
+        await psycopg.AsyncConnection.connect(migrated_postgres_dsn, autocommit=True) as limited,
+        await psycopg.AsyncConnection.connect(migrated_postgres_dsn) as other,
+    ):
+        await limited.execute(cast(Any, f"create role {role}"))
+        await limited.execute(cast(Any, f"grant select, insert, update, delete on all tables in schema public to {role}"))
+        await other.execute("select 1")
+        await limited.execute(cast(Any, f"set role {role}"))
+        mine = SqlStore(OneSession(migrated_postgres_dsn, limited), now_ms=began_ms + HOUR_MS)
+        for _ in range(3):
+            await mine.collect_webhook_events(24 * HOUR_MS)
+        [(horizon_ms,)] = await sessions.rows("select extract(epoch from horizon) * 1000 from webhook")
+        assert horizon_ms == began_ms + HOUR_MS - 60_000
+        await limited.execute("reset role")
+        await limited.execute(cast(Any, f"drop owned by {role}"))
+        await limited.execute(cast(Any, f"drop role {role}"))
     await store.close()
 
 

@@ -136,6 +136,8 @@ def test_an_event_is_an_object_with_its_fields(as_json: Written) -> None:
         log.warning("enqueue_refused id=%s error=%s%s", "k", "door_shut", ": the door is shut")
         log.info("model_call_retried", extra={"model": "m:x", "wait_ms": 5})
         log.info("worker_open pid=%d pool=none %s", 9, "database=memory")
+        log.info("%s steps=%d", "worker_draining", 3)
+        log.info("%s_waiting id=%s", "enqueue", "k")
     fields = [{k: v for k, v in line.items() if k not in ("at", "level", "logger", "pid", "scope")} for line in as_json.objects]
     assert fields == [
         {"event": "run_taken_over", "run": "other", "revision": 7, "attempts": 2},
@@ -144,6 +146,8 @@ def test_an_event_is_an_object_with_its_fields(as_json: Written) -> None:
         {"event": "enqueue_refused", "id": "k", "error": "door_shut: the door is shut", "run": "here"},
         {"event": "model_call_retried", "model": "m:x", "wait_ms": 5, "run": "here"},
         {"event": "worker_open", "pool": "none", "text": "database=memory", "run": "here"},
+        {"event": "worker_draining", "steps": 3, "run": "here"},
+        {"event": "enqueue_waiting", "id": "k", "run": "here"},
     ]
 
 
