@@ -22,7 +22,7 @@ from deuz_workers.app.driven import alone, answered, doorbell_of
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.nested_drive import held_to
-from deuz_workers.app.nesting import check_nested, scope_below
+from deuz_workers.app.nesting import check_nested, remembering, scope_below
 from deuz_workers.app.order import IN_PROCESS_QUEUE, Options, SharedBudgets, check_created
 from deuz_workers.app.pending import Signing
 from deuz_workers.app.repair import drop_late_signal, finish_chat
@@ -122,7 +122,8 @@ async def run_embedded(
             await named(run_id)
 
     driving = _run_embedded(app, asked, options, context, name)
-    return await held_to(options.execution, app, lambda: known[0], driving)
+    with remembering(options.execution, app.registry.agent(asked.agent)):
+        return await held_to(options.execution, app, lambda: known[0], driving)
 
 
 async def _run_embedded(

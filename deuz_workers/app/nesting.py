@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from deuz_workers.core.envelope import AgentRunEnvelope
+from deuz_workers.core.memory import MemoryScope
 from deuz_workers.core.nested import Nested
 from deuz_workers.errors import ConfigurationError, ExecutionPolicyError
+from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.execution import Execution, Link
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ def scope_below(execution: Execution | None, scope: str) -> str:
 
 
 def nested_in(execution: Execution) -> Nested:
-    return Nested(execution.run_id, execution.root, execution.depth + 1, execution.scope_id)
+    return Nested(execution.run_id, execution.root, execution.depth + 1, execution.scope_id, execution.widest_memory)
 
 
 def check_nested(envelope: AgentRunEnvelope, execution: Execution | None) -> None:
@@ -60,3 +64,21 @@ def check_nested(envelope: AgentRunEnvelope, execution: Execution | None) -> Non
     else:
         return
     raise ExecutionPolicyError(text, code="execution_context", run_id=envelope.run_id)
+
+
+@contextmanager
+def remembering(execution: Execution, agent: AgentDefinition | None) -> Generator[None]:
+    """While this is open, further runs that are given this very context have the memories of this one, or of fewer (MEM-029).
+
+    Of an agent whose function says whose memories its runs have, that is not known before they begin.
+    """
+    scope = None if agent is None or agent.memory is None else agent.memory.scope
+    widest = execution.widest_memory
+    if not isinstance(scope, MemoryScope) or (widest is not None and not scope.narrows(widest)):  # the run fails at its start
+        yield
+        return
+    execution.active.append(scope)
+    try:
+        yield
+    finally:
+        del execution.active[next(at for at, one in enumerate(execution.active) if one is scope)]

@@ -36,5 +36,6 @@ def execution_of(application: object, head: Head, run: Run, signal: Signal, stop
         scope_id=envelope.run_id if envelope.nested is None else f"{envelope.nested.scope_id}/{envelope.run_id}",
         shared=(*envelope.shared, *own),
         ledger_key=key,
+        memory=envelope.memory.scope if envelope.memory is not None else envelope.nested.memory if envelope.nested else None,
         link=Link(application, signal, left_ms),
     )

@@ -18,7 +18,7 @@ from deuz_workers.engine.leg import Leg
 from deuz_workers.engine.memory_llm import embedder_call
 from deuz_workers.engine.restraint import check_brakes
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
-from deuz_workers.errors import ConfigurationError, HookError
+from deuz_workers.errors import ConfigurationError, ExecutionPolicyError, HookError
 from deuz_workers.ports.context import RunFacts
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.memory import Embedder, Memory, MemoryStore, keeps_memories
@@ -30,16 +30,32 @@ log = logging.getLogger(__name__)
 
 
 async def recall(leg: Leg, agent: AgentDefinition) -> None:
-    """Carry what is remembered, unless the run has begun, was delegated, or has no memory. Raises `HookError`."""
+    """Carry what is remembered, unless the run has begun, was delegated, or has no memory.
+
+    Raises `HookError`, `ExecutionPolicyError`.
+    """
     memory, envelope = agent.memory, leg.run.envelope
     if memory is None or envelope.parent is not None or envelope.checkpoint.step:
         return
     if envelope.memory is None:
-        leg.carry(MemoryAttached(await scope_of(leg, memory), memory.extracts, len(leg.run.history)))
+        scope = await scope_of(leg, memory)
+        check_narrower(leg, scope)
+        leg.carry(MemoryAttached(scope, memory.extracts, len(leg.run.history)))
     state = leg.run.envelope.memory
     assert state is not None
     if memory.recall and state.recall is None:
         leg.carry(*await _recalled(leg, agent, memory, state))
+
+
+def check_narrower(leg: Leg, scope: MemoryScope) -> None:
+    """Raises `ExecutionPolicyError` where a run in the context of another one would have memories that are not that one's."""
+    nested = leg.run.envelope.nested
+    if nested is not None and nested.memory is not None and not scope.narrows(nested.memory):
+        raise ExecutionPolicyError(
+            f"run {leg.head.run_id!r} was started within {nested.run_id!r} and may only narrow its memory scope: give "
+            f"{', '.join(sorted(nested.memory.ids))} as they are there, and more if you like",
+            code="memory_scope",
+        )
 
 
 async def scope_of(leg: Leg, memory: Memory) -> MemoryScope:

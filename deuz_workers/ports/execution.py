@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from deuz_workers.core.limits import Limits
+from deuz_workers.core.memory import MemoryScope
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.shared_budget import NO_LIMIT, SharedBudget, shared_keys
 from deuz_workers.core.usage import Budget
@@ -52,6 +53,10 @@ class Execution:
     """What runs in this context are also charged to, beside those of `budget_scopes` that belong to the tree."""
     ledger_key: str = ""
     """Budget scope of this part of the ledger."""
+    memory: MemoryScope | None = None
+    """Whose memories the run has: runs in its context have those, or those of fewer."""
+    active: list[MemoryScope] = field(default_factory=lambda: list[MemoryScope](), repr=False, compare=False)
+    """Of runs that were given this very object and have not ended, in the order in which they were started."""
     link: Link | None = field(default=None, repr=False, compare=False)
 
     def child(self, name: str, *, policy: ExecutionPolicy | None = None, budget: Budget | None = None) -> Execution:
@@ -74,7 +79,13 @@ class Execution:
             scope_id=f"{self.scope_id}/{name}",
             ledger_key=key,
             shared=(*(one for one in self.shared if one.key != key), part),
+            active=[],
         )
+
+    @property
+    def widest_memory(self) -> MemoryScope | None:
+        """Whose memories the next run in this context may have, or those of fewer (MEM-028, MEM-029)."""
+        return self.active[-1] if self.active else self.memory
 
     def charged(self, *own: SharedBudget) -> tuple[tuple[str, ...], tuple[SharedBudget, ...]]:
         """Budget scopes of a run in this context, without one of its own, and what it holds those of them to that are shared.

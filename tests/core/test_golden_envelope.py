@@ -103,7 +103,7 @@ WHOLE = AgentRunEnvelope(
     error={"name": "ModelTimeoutError", "code": "model_timeout"},
     parent=Parent(queued().envelope.rid, "p", "c@1", "c", 2, ("root", "p"), "r", is_quiet=True),
     trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-    nested=Nested("p", "r", 2, "r/a"),
+    nested=Nested("p", "r", 2, "r/a", MemoryScope(user_id="ann")),
 )
 
 
