@@ -68,6 +68,7 @@ from deuz_workers.errors import (
     SchemaTooNewError,
     ScopeMismatchError,
     ServerUnavailableError,
+    SpawnRefusedError,
     StoreContendedError,
     StoreError,
     StoreUnavailableError,
@@ -132,6 +133,7 @@ if TYPE_CHECKING:
     )
     from deuz_workers.app.subagents import agent_tool
     from deuz_workers.app.swarm import Swarm, Task
+    from deuz_workers.app.swarm_event import SwarmEvent
     from deuz_workers.app.swarm_result import SwarmResult
     from deuz_workers.app.ui_state import AgentState, agent_state_from_parts
     from deuz_workers.app.webhook_request import verify_asgi, verify_wsgi
@@ -139,12 +141,14 @@ if TYPE_CHECKING:
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.budget_warning import BudgetWarning
     from deuz_workers.core.chat import ChatRecord
+    from deuz_workers.core.dynamic_limits import DynamicLimits
     from deuz_workers.core.limits import Limits
     from deuz_workers.core.memory import MemoryQuery, MemoryRecord, MemoryScope
     from deuz_workers.core.messages import FilePart, ImagePart, Message, TextPart
     from deuz_workers.core.policy import ExecutionPolicy
     from deuz_workers.core.shared_budget import SharedBudget, Window
     from deuz_workers.core.signature import sign_order
+    from deuz_workers.core.task_request import TaskRequest
     from deuz_workers.core.usage import Budget, Usage
     from deuz_workers.core.webhook_check import (
         SignedRequest,
@@ -157,7 +161,7 @@ if TYPE_CHECKING:
     from deuz_workers.ports.chat import ChatStore, ConditionalChatStore
     from deuz_workers.ports.compaction import CompactionPolicy
     from deuz_workers.ports.context import RunContext, RunFacts
-    from deuz_workers.ports.definition import ReducerContext, ToolCallRequest
+    from deuz_workers.ports.definition import FailureContext, ReducerContext, SpawnContext, ToolCallRequest
     from deuz_workers.ports.guard import (
         Block,
         GuardContext,
@@ -215,12 +219,14 @@ __all__ = [
     "Deuz",
     "DeuzError",
     "Discard",
+    "DynamicLimits",
     "EgressRefusedError",
     "Embedding",
     "EnqueueRefusedError",
     "ExecutionContext",
     "ExecutionPolicy",
     "ExecutionPolicyError",
+    "FailureContext",
     "FilePart",
     "ForkRefusedError",
     "GeminiModel",
@@ -297,6 +303,8 @@ __all__ = [
     "Settings",
     "SharedBudget",
     "SignedRequest",
+    "SpawnContext",
+    "SpawnRefusedError",
     "StepInfo",
     "StepPlan",
     "StoreContendedError",
@@ -307,10 +315,12 @@ __all__ = [
     "Swarm",
     "SwarmConflictError",
     "SwarmDefinitionError",
+    "SwarmEvent",
     "SwarmHandle",
     "SwarmResult",
     "SwarmTaskTimeout",
     "Task",
+    "TaskRequest",
     "TextDelta",
     "TextPart",
     "Timeouts",
@@ -397,18 +407,21 @@ _HOMES = {
     ),
     "app.subagents": ("agent_tool",),
     "app.swarm": ("Swarm", "Task"),
+    "app.swarm_event": ("SwarmEvent",),
     "app.swarm_result": ("SwarmResult",),
     "app.ui_state": ("AgentState", "agent_state_from_parts"),
     "core.accounting": ("Accounting", "Amount"),
     "core.approval": ("Approval",),
     "core.budget_warning": ("BudgetWarning",),
     "core.chat": ("ChatRecord",),
+    "core.dynamic_limits": ("DynamicLimits",),
     "core.limits": ("Limits",),
     "core.memory": ("MemoryQuery", "MemoryRecord", "MemoryScope"),
     "core.messages": ("FilePart", "ImagePart", "Message", "TextPart"),
     "core.policy": ("ExecutionPolicy",),
     "core.shared_budget": ("SharedBudget", "Window"),
     "core.signature": ("sign_order",),
+    "core.task_request": ("TaskRequest",),
     "core.usage": ("Budget", "Usage"),
     "core.webhook_check": (
         "SignedRequest",
@@ -422,7 +435,7 @@ _HOMES = {
     "ports.chat": ("ChatStore", "ConditionalChatStore"),
     "ports.compaction": ("CompactionPolicy",),
     "ports.context": ("RunContext", "RunFacts"),
-    "ports.definition": ("ReducerContext", "ToolCallRequest"),
+    "ports.definition": ("FailureContext", "ReducerContext", "SpawnContext", "ToolCallRequest"),
     "ports.guard": (
         "Block",
         "GuardContext",

@@ -56,6 +56,7 @@
     ├── SwarmDefinitionError          cycle, repeated id, missing dependency, unknown binding
     ├── SwarmConflictError
     ├── SwarmTaskTimeout
+    ├── SpawnRefusedError             tasks that a task asked for cannot be; none of them was created
     ├── LoopDiedError                 (retry now) user code ended the event loop that a synchronous function waited for
     ├── EnqueueRefusedError           the door for messages is shut, or the message is wrong
     └── EgressRefusedError            a URL that came from data leads where nothing of ours goes
@@ -489,6 +490,12 @@ class SwarmTaskTimeout(DeuzError):
     """The task of the swarm took longer than its limit."""
 
     code = "swarm_task_timeout"
+
+
+class SpawnRefusedError(DeuzError):
+    """Tasks that a task asked for cannot be; none of them was created."""
+
+    code = "spawn_refused"
 
 
 class LoopDiedError(DeuzError):

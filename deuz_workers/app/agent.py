@@ -14,7 +14,7 @@ from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
-from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall
+from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall, OnFailure, Spawn
 from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.memory import Memory
 from deuz_workers.ports.model import Model
@@ -64,6 +64,8 @@ class Agent:
         fallback_models: Iterable[str | Model] = (),
         execution_estimate: Budget | None = None,
         memory: Memory | None = None,
+        spawn: Spawn | None = None,
+        on_failure: OnFailure | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -99,6 +101,9 @@ class Agent:
             fallback_models: each like `model`, in the order in which they are asked where the model of a call fails before it
                 has answered anything. One that failed is not called again in that run. See docs/failover.md.
             memory: what its runs recall before they begin, and what is extracted from those that complete. See docs/memory.md.
+            spawn: of a run that is a task of a swarm: takes the accepted output and a `SpawnContext`, returns `TaskRequest`s,
+                which become tasks with the end of this one.
+            on_failure: the same where it fails, with a `FailureContext`.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -131,6 +136,11 @@ class Agent:
             fallback_models=fallbacks,
             execution_estimate=None if execution_estimate is None else check_budget(f"agent {name!r}", execution_estimate),
             memory=check_memory(name, memory),
+            budget=self.budget,
+            queue=self.queue,
+            concurrency_key=self.concurrency_key,
+            spawn=_function(name, "spawn", spawn),
+            on_failure=_function(name, "on_failure", on_failure),
         )
 
     @property

@@ -10,15 +10,14 @@ from deuz_workers.app.agent import Agent, check_policy
 from deuz_workers.app.agent_stream import AgentStream
 from deuz_workers.app.answers import NO_OUTCOMES, NO_RESULTS, Answers, ClientResults, hand_in_and_ring
 from deuz_workers.app.async_handle import AsyncHandle
-from deuz_workers.app.async_swarm_handle import AsyncSwarmHandle
+from deuz_workers.app.async_swarm_client import AsyncSwarmClient
 from deuz_workers.app.chat import Chat, run_chat
 from deuz_workers.app.client_source import Begun, ClientSource
 from deuz_workers.app.conversation import Content, GivenMessage
-from deuz_workers.app.embedded import drive_swarm, driver, resume_embedded, run_embedded
+from deuz_workers.app.embedded import resume_embedded, run_embedded
 from deuz_workers.app.nesting import scope_below
 from deuz_workers.app.operating import AsyncOperator
 from deuz_workers.app.order import (
-    IN_PROCESS_QUEUE,
     NO_TAGS,
     Moment,
     OnConflict,
@@ -29,17 +28,13 @@ from deuz_workers.app.order import (
     embedded_options,
 )
 from deuz_workers.app.results import AgentResult
-from deuz_workers.app.stored_runs import StoredRuns
 from deuz_workers.app.stream_sources import EmbeddedSource, Named
-from deuz_workers.app.swarm import Swarm
-from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.app.words import Reconciled
 from deuz_workers.core.change import Bell
 from deuz_workers.core.chat import RunChat
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.usage import Budget
-from deuz_workers.errors import RunExistsError, SwarmConflictError
 from deuz_workers.ports.context import given_context
 from deuz_workers.ports.execution import Execution
 from deuz_workers.ports.store import Created, NewRun
@@ -52,7 +47,7 @@ LOOK_AGAIN_MS = 5_000
 """After a new run was rung for, in case that its producer died before, or that the doorbell got lost."""
 
 
-class AsyncClient(StoredRuns):
+class AsyncClient(AsyncSwarmClient):
     """Clients hold no connection of their own and may be used from any loop of the process."""
 
     def __init__(self, app: Deuz, access: Access) -> None:
@@ -200,86 +195,6 @@ class AsyncClient(StoredRuns):
     def _stream(self, scope: str, run_id: str, agent: str, begin: Callable[[], Awaitable[Begun]]) -> AgentStream:
         return AgentStream(ClientSource(self._access, self._app.live.source, scope, run_id, agent, begin))
 
-    async def run_swarm(
-        self,
-        swarm: Swarm,
-        *,
-        run_id: str | None = None,
-        idempotency_key: str | None = None,
-        scope: str = "default",
-        start_at: Moment | None = None,
-        deadline: Moment | None = None,
-        tags: Mapping[str, str] = NO_TAGS,
-        queue: str | None = None,
-        priority: int = 0,
-        budget: Budget | None = None,
-        shared_budgets: SharedBudgets = (),
-        connection: Any = None,
-    ) -> AsyncSwarmHandle:
-        """The swarm and all its tasks are rows, its first tasks have slots, and workers were asked to look.
-
-        Args: as for `enqueue`. `start_at`: no task gets a slot before. `budget`: of all tasks together, None: the swarm's. With
-        `connection` no slot is filled before the sweep comes, or you ring: `await handle.ring()`.
-
-        Raises: SwarmDefinitionError, a task is bound to what the application does not know; SwarmConflictError, a run of that
-        id exists, or the key belongs to another request; ScopeMismatchError; store errors as for `enqueue`.
-        """
-        options = Options(
-            run_id,
-            idempotency_key,
-            scope,
-            start_at,
-            deadline=deadline,
-            tags=tags,
-            queue=queue,
-            priority=priority,
-            budget=budget,
-            on_conflict="return" if idempotency_key else "reject",
-        )
-        handle = await self._create_swarm(swarm, options, connection)
-        if connection is None:
-            await handle.ring()
-        return handle
-
-    async def run_swarm_embedded(
-        self,
-        swarm: Swarm,
-        *,
-        run_id: str | None = None,
-        scope: str = "default",
-        deadline: Moment | None = None,
-        tags: Mapping[str, str] = NO_TAGS,
-        budget: Budget | None = None,
-        shared_budgets: SharedBudgets = (),
-    ) -> SwarmResult:
-        """Run a swarm on this loop until it has ended or only waits for answers; no worker is involved.
-
-        Raises what `run_swarm` raises, and what keeps the swarm from being driven here.
-        """
-        options = Options(
-            run_id,
-            None,
-            scope,
-            deadline=deadline,
-            tags=tags,
-            queue=IN_PROCESS_QUEUE,
-            budget=budget,
-            on_conflict="reject",
-            shared_budgets=shared_budgets,
-        )
-        async with driver(self._app) as driving:
-            handle = await self._create_swarm(swarm, options, None)
-            return await drive_swarm(self._app, driving, handle)
-
-    async def resume_swarm_embedded(self, run_id: str, *, scope: str = "default") -> SwarmResult:
-        """Go on with a stored swarm on this loop, whatever process began it."""
-        async with driver(self._app) as driving:
-            return await drive_swarm(self._app, driving, self.swarm_handle(run_id, scope))
-
-    def swarm_handle(self, run_id: str, scope: str = "default") -> AsyncSwarmHandle:
-        """Of a swarm that exists; nothing is looked up yet."""
-        return AsyncSwarmHandle(self._access, scope, run_id)
-
     async def run_embedded(
         self,
         agent: str | Agent,
@@ -417,16 +332,6 @@ class AsyncClient(StoredRuns):
 
     def _chat(self, chat: Chat | None, scope: str) -> RunChat | None:
         return None if chat is None else run_chat(chat, scope, self._app.chats, self._app.store)
-
-    async def _create_swarm(self, swarm: Swarm, options: Options, connection: Any) -> AsyncSwarmHandle:
-        swarm.check_bindings(self._app.registry)
-        head, rows = swarm.new_run(self._app.ids, self._app.agents, options, self._app.telemetry.carried())
-        try:
-            created = await self._access.store.create(head, rows, connection=connection)
-            check_created(head, created, options)
-        except RunExistsError as error:
-            raise SwarmConflictError(error.message, run_id=error.fields["run_id"]) from None
-        return self.swarm_handle(created.run_id, created.scope)
 
     async def _create(self, asked: NewRun, options: Options, connection: Any) -> AsyncHandle:
         created = await self._created(asked, options, connection)

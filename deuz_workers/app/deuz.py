@@ -245,6 +245,7 @@ class Deuz:
         priority: int = 0,
         budget: Budget | None = None,
         shared_budgets: SharedBudgets = (),
+        policy: ExecutionPolicy | None = None,
         connection: Any = None,
     ) -> SwarmHandle:
         """The swarm and all its tasks are rows, and workers were asked to look. See `AsyncClient.run_swarm` for all of it."""
@@ -263,6 +264,7 @@ class Deuz:
                     priority=priority,
                     budget=budget,
                     shared_budgets=shared_budgets,
+                    policy=policy,
                     connection=connection,
                 )
             )

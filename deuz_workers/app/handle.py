@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from deuz_workers.app.async_handle import NOTHING, AsyncHandle, AsyncRun
@@ -14,6 +14,7 @@ from deuz_workers.app.report import RunReport
 from deuz_workers.app.results import AgentResult, UnknownEffect
 from deuz_workers.app.run_event import RunEvent
 from deuz_workers.app.stream import Stream
+from deuz_workers.app.swarm_event import SwarmEvent
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.verdicts import NO_VERDICTS, Verdicts
 from deuz_workers.core.change import RunStatus
@@ -179,6 +180,27 @@ class SwarmHandle(SyncRun[AsyncSwarmHandle]):
     def output(self, task_id: str) -> object:
         """What a completed task put out."""
         return LOOP.run(self._inner.output(task_id))
+
+    def swarm_events(self, after_sequence: int = 0, *, follow: bool = True) -> Iterator[SwarmEvent]:
+        """What happened after `after_sequence`, until nothing can run any more."""
+        events = self._inner.swarm_events(after_sequence, follow=follow)
+        try:
+            while (event := LOOP.run(_next_of_swarm(events))) is not None:
+                yield event
+        finally:
+            LOOP.run(_close(events))
+
+    def drain(self) -> bool:
+        """No task begins from here on; those that run come to their ends."""
+        return LOOP.run(self._inner.drain())
+
+    def resume(self, **given: Any) -> bool:
+        """Go on with a swarm, with answers by task id. See `AsyncSwarmHandle.resume`."""
+        return LOOP.run(self._inner.resume(**given))
+
+
+async def _next_of_swarm(events: AsyncIterator[SwarmEvent]) -> SwarmEvent | None:
+    return await anext(events, None)
 
 
 async def _next(events: Any) -> RunEvent | None:

@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, overload
 
+from deuz_workers.app.agent import check_policy
 from deuz_workers.app.names import check_name
+from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
+from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError
-from deuz_workers.ports.definition import Reduce, ReducerContext, ReducerDefinition
+from deuz_workers.ports.definition import OnFailure, Reduce, ReducerContext, ReducerDefinition
 
 
 class Reducer:
@@ -22,8 +25,14 @@ class Reducer:
         replay_safe: bool = True,
         timeout_ms: int = 900_000,
         max_result_bytes: int = 5_000_000,
+        policy: ExecutionPolicy = NO_POLICY,
+        budget: Budget | None = None,
+        on_failure: OnFailure | None = None,
     ) -> None:
         """`replay_safe` False: one that died half way is not run again before somebody has looked.
+
+        `policy` and `budget` bound what it starts itself, beside those of its swarm. `on_failure` takes a `FailureContext`
+        where it fails and returns `TaskRequest`s, which become tasks with its end.
 
         Raises ConfigurationError, naming the reducer and the value.
         """
@@ -34,7 +43,18 @@ class Reducer:
             if type(value) is not int or value < 1:
                 raise ConfigurationError(f"reducer {name!r}: {what} is a whole number from 1, not {value!r}")
         self._function = function
-        self.definition = ReducerDefinition(name, _with_context(name, function), replay_safe, timeout_ms, max_result_bytes)
+        if on_failure is not None and not callable(on_failure):
+            raise ConfigurationError(f"reducer {name!r}: on_failure is a function, not a {type(on_failure).__name__}")
+        self.definition = ReducerDefinition(
+            name,
+            _with_context(name, function),
+            replay_safe,
+            timeout_ms,
+            max_result_bytes,
+            check_policy(f"reducer {name!r}", policy) or NO_POLICY,
+            None if budget is None else check_budget(f"reducer {name!r}", budget),
+            on_failure,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> object:
         return self._function(*args, **kwargs)
@@ -47,17 +67,16 @@ class Reducer:
 def reducer(function: Callable[..., object], /) -> Reducer: ...
 @overload
 def reducer(
-    *, name: str | None = None, replay_safe: bool = True, timeout_ms: int = 900_000, max_result_bytes: int = 5_000_000
-) -> Callable[[Callable[..., object]], Reducer]: ...
-def reducer(
-    function: Callable[..., object] | None = None,
-    /,
     *,
     name: str | None = None,
     replay_safe: bool = True,
     timeout_ms: int = 900_000,
     max_result_bytes: int = 5_000_000,
-) -> Any:
+    policy: ExecutionPolicy = NO_POLICY,
+    budget: Budget | None = None,
+    on_failure: OnFailure | None = None,
+) -> Callable[[Callable[..., object]], Reducer]: ...
+def reducer(function: Callable[..., object] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
     """A reducer from a function of one mapping, results by task id, and if it wants one a `ReducerContext`.
 
     See `Reducer` for the options. Raises ConfigurationError for what cannot be one.
@@ -65,7 +84,7 @@ def reducer(
 
     def make(function: Callable[..., object]) -> Reducer:
         called = name or getattr(function, "__name__", type(function).__name__)
-        return Reducer(called, function, replay_safe=replay_safe, timeout_ms=timeout_ms, max_result_bytes=max_result_bytes)
+        return Reducer(called, function, **options)
 
     return make if function is None else make(function)
 

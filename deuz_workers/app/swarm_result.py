@@ -44,7 +44,9 @@ def wanted_outputs(snapshot: SwarmSnapshot) -> tuple[str, ...]:
     """Completed tasks that nothing waits for."""
     completed = {task.task_id for task in snapshot.tasks if task.status == "completed"}
     return tuple(
-        task_id for task_id in sinks([(task.task_id, task.depends_on) for task in snapshot.tasks]) if task_id in completed
+        task_id
+        for task_id in sinks([(task.task_id, (*task.depends_on, *task.after)) for task in snapshot.tasks])
+        if task_id in completed
     )
 
 

@@ -96,6 +96,8 @@ class Head:
     """The run that delegated this one."""
     waits_for_children: bool = False
     """It is suspended, and one of the open items is a delegated run."""
+    until_in_ms: int | None = None
+    """Of a swarm task that has a slot: milliseconds until its attempt is over, by the store's clock."""
 
     @property
     def has_work(self) -> bool:
@@ -105,12 +107,17 @@ class Head:
         return self.parked is None and ((self.due_in_ms is not None and self.due_in_ms <= 0) or self.wake_seq > self.seen_seq)
 
     @property
+    def ends_in_ms(self) -> int | None:
+        """Milliseconds until the run has to be over, by its deadline or as an attempt of a task."""
+        return min((left for left in (self.deadline_in_ms, self.until_in_ms) if left is not None), default=None)
+
+    @property
     def is_to_end(self) -> bool:
         """A cancel is unseen, or a time is over."""
         if self.status in FINAL:
             return False
         late = self.start_before_in_ms if self.status == "queued" else None
-        return self.cancel_seq > self.seen_seq or any(left is not None and left <= 0 for left in (late, self.deadline_in_ms))
+        return self.cancel_seq > self.seen_seq or any(left is not None and left <= 0 for left in (late, self.ends_in_ms))
 
     @property
     def has_report(self) -> bool:
@@ -209,12 +216,56 @@ class TaskEnding:
 
     The counters of the swarm follow the status that the locked task row has: `running` gives its slot back, `ready` and
     `suspended` had none. A task that ended already is left alone. `completed` lowers `waiting` of the dependents; a task that
-    failed or was cancelled leaves them pending for the cascade. `suspended` and `needs_reconciliation` do not end it.
+    failed or was cancelled leaves them pending for the cascade, but lowers it for those that wait for any end. `suspended` and
+    `needs_reconciliation` do not end it.
     """
 
     swarm_rid: UUID
     task_id: str
     status: Literal["completed", "failed", "cancelled", "suspended", "needs_reconciliation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """`down` begins when `up` has completed; `soft`: when it has ended, in whatever way."""
+
+    up: str
+    down: str
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnedTask:
+    """A task that the ending commit of another one of the swarm creates.
+
+    Scope, priority, tags, shard and deadline of its run are those of the row of that one.
+    """
+
+    task_id: str
+    rid: UUID
+    run_id: str
+    kind: Literal["agent", "reducer"]
+    agent: str
+    body: str
+    messages: tuple[MessageRow, ...]
+    queue: str
+    rank: int
+    depth: int
+    timeout_ms: int | None = None
+    concurrency_key: str | None = None
+    budget: Budget | None = None
+    """Makes the scope row `run:<rid>`, whose key stands in the body's scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawning:
+    """Tasks of one commit, and what they wait for: each other, the task that ends with it, and others of the swarm."""
+
+    tasks: tuple[SpawnedTask, ...] = ()
+    waits: tuple[Waits, ...] = ()
+
+
+NOTHING_SPAWNED = Spawning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +380,8 @@ class Change:
     children: tuple[NewChild, ...] = ()
     """Runs that are created with it; `items` holds what waits for them."""
     answer: ParentAnswer | None = None
+    spawning: Spawning = NOTHING_SPAWNED
+    """With an ending `task`: they exist from then on, or the commit is refused as `TooManyTasks`."""
     progress: bool = False
     """A reply or an outcome was recorded: `attempts` goes back to 0."""
     starts: bool = False
@@ -359,6 +412,8 @@ class Applied:
     """Runs that it made due: those it created, and others that wait no more."""
     swarm_open: int | None = None
     """Tasks of the swarm that have not ended, after this commit."""
+    swarm_still: bool = False
+    """None of them runs, and none may begin: `settle_swarm` says what becomes of it."""
     readied_swarm: UUID | None = None
     """Of a task that waited for this run and is ready now: `fill_slots` starts it."""
     charged: tuple[ScopeUse, ...] = ()
@@ -403,4 +458,9 @@ class BudgetExceeded:
     reason: Literal["budget_exceeded", "missing_reservation", "window_mismatch", "request_mismatch"]
 
 
-Outcome = Applied | RevisionConflict | CancelPending | BudgetExceeded
+@dataclass(frozen=True, slots=True)
+class TooManyTasks:
+    """The new tasks are more than the swarm may have; nothing was written."""
+
+
+Outcome = Applied | RevisionConflict | CancelPending | BudgetExceeded | TooManyTasks

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from deuz_workers.core.change import (
+    NOTHING_SPAWNED,
     Change,
     Head,
     ItemRow,
@@ -21,6 +22,7 @@ from deuz_workers.core.change import (
     Reserve,
     RunKind,
     Settle,
+    Spawning,
     TaskEnding,
 )
 from deuz_workers.core.codec import decode, encode
@@ -59,6 +61,8 @@ class Unsaved:
     journal: tuple[Mapping[str, object], ...] = ()
     items: tuple[ItemRow, ...] = ()
     children: tuple[NewChild, ...] = ()
+    spawning: Spawning = NOTHING_SPAWNED
+    """With the end of the run."""
     reserve: Reserve | None = None
     settle: tuple[Settle, ...] = ()
     progress: bool = False
@@ -245,6 +249,7 @@ def to_change(run: Run, commit_id: UUID) -> Change:
         settle=unsaved.settle,
         task=_task_ending(envelope),
         children=unsaved.children,
+        spawning=unsaved.spawning,
         answer=parent_answer(envelope),
         progress=unsaved.progress,
         starts=unsaved.starts,

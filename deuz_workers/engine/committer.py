@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from deuz_workers.core.change import Applied, BudgetExceeded, CancelPending, Change, Outcome, RevisionConflict
+from deuz_workers.core.change import Applied, BudgetExceeded, CancelPending, Change, Outcome, RevisionConflict, TooManyTasks
 from deuz_workers.core.events import Event
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.receipts import MISSING
@@ -45,6 +45,10 @@ class BudgetRefused(Exception):
     def __init__(self, refusal: BudgetExceeded) -> None:
         super().__init__(refusal.scope)
         self.refusal = refusal
+
+
+class TasksRefused(Exception):
+    """The swarm has no room for the tasks that this end creates; nothing was written, nothing was folded."""
 
 
 class ReservationContended(Exception):
@@ -98,9 +102,9 @@ class Committer:
     async def save(self, run: Run) -> None:
         """`run`, made by folding events into the one that is held, takes its place; return when it is saved.
 
-        Raises `StepOver`; `CancelFirst`, `BudgetRefused` or `ReservationContended`, after which the run is what it was before;
-        `StoreUnavailableError` when the store stayed away for all of the patience. After a `StepOver` or an unreachable store
-        every further commit raises the same.
+        Raises `StepOver`; `CancelFirst`, `BudgetRefused`, `TasksRefused` or `ReservationContended`, after which the run is what
+        it was before; `StoreUnavailableError` when the store stayed away for all of the patience. After a `StepOver` or an
+        unreachable store every further commit raises the same.
         """
         before, self.run = self.run, run
         self._folded += 1
@@ -128,14 +132,16 @@ class Committer:
                     self._on_applied(snapshot, outcome.revision)
                 case RevisionConflict(revision):
                     raise StepOver(f"revision {change.expected} was overtaken by {revision}", conflict=True, stored=revision)
-                case CancelPending() | BudgetExceeded() | ReservationContended():
+                case CancelPending() | BudgetExceeded() | ReservationContended() | TooManyTasks():
                     # Only a step that does one thing at a time leaves, starts or reserves, so nothing else was folded in.
                     self.run = before
                     self._saved = self._folded
                     if isinstance(outcome, ReservationContended):
                         raise outcome
+                    if isinstance(outcome, TooManyTasks):
+                        raise TasksRefused
                     raise CancelFirst if isinstance(outcome, CancelPending) else BudgetRefused(outcome)
-        except (CancelFirst, BudgetRefused, ReservationContended):
+        except (CancelFirst, BudgetRefused, TasksRefused, ReservationContended):
             raise
         except BaseException as error:
             self._broken = error if isinstance(error, Exception) else StepOver("the commit was interrupted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from uuid import UUID
 
 from deuz_workers.core.change import Bell
 from deuz_workers.core.envelope import AgentRunEnvelope
@@ -18,6 +19,8 @@ class Conducted:
     ending: Finished | None
     """The swarm settles; None: tasks are open."""
     bells: tuple[Bell, ...]
+    is_still: bool = False
+    """Tasks are open, and none of them runs or may begin."""
 
 
 async def conduct_swarm(gear: Gear, run: Run) -> Conducted:
@@ -42,8 +45,15 @@ async def conduct_swarm(gear: Gear, run: Run) -> Conducted:
     counters = await gear.store.swarm_counters(rid)
     snapshot = await gear.store.swarm_snapshot(rid) if counters is not None and not counters.open else None
     if snapshot is None:
-        return Conducted(None, tuple(bells))
+        is_still = counters is not None and not counters.running and (not counters.ready or counters.is_draining)
+        return Conducted(None, tuple(bells), is_still)
     return Conducted(_ending(snapshot, run.envelope), tuple(bells))
+
+
+async def settled(gear: Gear, swarm_rid: UUID) -> tuple[Bell, ...]:
+    """The swarm's own run, if it has to look because no task is open; a swarm that stands still says so in its journal."""
+    bell = await gear.store.settle_swarm(swarm_rid)
+    return () if bell is None else (bell,)
 
 
 def _ending(snapshot: SwarmSnapshot, envelope: AgentRunEnvelope) -> Finished:

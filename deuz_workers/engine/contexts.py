@@ -82,7 +82,7 @@ class Contexts:
     def of(self, planned: PlannedCall, tool: Tool, signal: Signal, run: Run, attempt: int) -> ToolContext:
         """For one call, or for the question whether it may run. Raises `KeyError` unless its tool's value was read."""
         envelope = run.envelope
-        left = self.head.deadline_in_ms
+        left = self.head.ends_in_ms
         deadline_in_ms = None if left is None else left - self.stop.elapsed_ms
         scoped = tool.is_scoped
         return ToolContext(

@@ -19,6 +19,7 @@ from deuz_workers.core.unclean_ends import QUARANTINE, is_poisoned, is_suspiciou
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.chat_turn import chat_after_end, chat_after_leg, lacks_chat_store, only_chat_is_due
 from deuz_workers.engine.committer import Committer, StepOver
+from deuz_workers.engine.conduct import settled
 from deuz_workers.engine.delegating import Inherited, cancel_children
 from deuz_workers.engine.extracting import extract
 from deuz_workers.engine.gear import Gear
@@ -338,7 +339,8 @@ class Engine:
         leg = Leg(gear, head, definition, committer, self._bindings, stop, hold, loaded.notes, loaded.items)
         end: StepEnd = "over"
         try:
-            with gear.telemetry.step(run, head.created_at_ms, await waits_since_ms(gear, head)):
+            since_ms = await waits_since_ms(gear, head)
+            with stop.expiring(head.until_in_ms), gear.telemetry.step(run, head.created_at_ms, since_ms):
                 end = await advance(leg, gear.settings.step_turns)
                 if end == "ended" and head.status not in FINAL and committer.run.envelope.phase == "extracting":
                     end = await self._extract(leg, bells)
@@ -470,10 +472,8 @@ class Engine:
         if head.swarm_rid is None:
             return
         bells.extend(await self.gear.store.fill_slots(head.swarm_rid))
-        if last is not None and last.swarm_open == 0:
-            settled = await self.gear.store.settle_swarm(head.swarm_rid)
-            if settled is not None:
-                bells.append(settled)
+        if end == "parked" or (last is not None and last.swarm_still):
+            bells.extend(await settled(self.gear, head.swarm_rid))
 
     async def _fill_key(self, head: Head, bells: list[Bell]) -> None:
         """The slot of its concurrency key, which the run gave back just now, goes to another."""

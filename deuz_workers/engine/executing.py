@@ -23,7 +23,7 @@ def execution_of(application: object, head: Head, run: Run, signal: Signal, stop
     above = envelope.parent or envelope.nested
 
     def left_ms() -> int | None:
-        return None if head.deadline_in_ms is None else head.deadline_in_ms - stop.elapsed_ms
+        return None if head.ends_in_ms is None else head.ends_in_ms - stop.elapsed_ms
 
     return Execution(
         envelope.limits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast, get_args
 from uuid import UUID
@@ -161,17 +161,17 @@ def _reason(note: NoteRow) -> str | None:
 
 
 async def given_inputs(store: RunStore, swarm_rid: UUID, task_id: str) -> InputsGiven:
-    """Results of the predecessors as labelled data of one user message; none where there is no predecessor (SWM-011)."""
-    results = await store.task_results(swarm_rid, task_id)
+    """Results of the completed predecessors as labelled data of one user message; none where there is none (SWM-011)."""
+    results = [result for result in await store.task_results(swarm_rid, task_id) if result.status == "completed"]
     if not results:
         return InputsGiven(())
     blocks = [f'<result task="{result.task_id}">\n{render(_output(result))}\n</result>' for result in results]
     return InputsGiven((user("Results of the tasks before this one:\n\n" + "\n\n".join(blocks)),))
 
 
-async def reducer_inputs(store: RunStore, swarm_rid: UUID, task_id: str) -> dict[str, object]:
-    """Results of the predecessors by task id."""
-    return {result.task_id: _output(result) for result in await store.task_results(swarm_rid, task_id)}
+def reducer_inputs(results: Iterable[TaskResult]) -> dict[str, object]:
+    """Results of the completed predecessors by task id: all of those that had to complete, and some of the others."""
+    return {result.task_id: _output(result) for result in results if result.status == "completed"}
 
 
 def _output(result: TaskResult) -> object:

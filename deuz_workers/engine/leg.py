@@ -16,6 +16,7 @@ from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.memory_events import ExtractionAdmitted
 from deuz_workers.core.remembering import not_admitted
 from deuz_workers.core.run import Run
+from deuz_workers.core.task_request import TaskRequest
 from deuz_workers.engine.binding import Bindings
 from deuz_workers.engine.committer import BudgetRefused, Committer, ReservationContended, StepOver
 from deuz_workers.engine.contexts import run_context
@@ -23,8 +24,9 @@ from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.guards import Guards
 from deuz_workers.engine.hold import Hold
 from deuz_workers.engine.hooks import Hooks
+from deuz_workers.engine.spawning import end_task
 from deuz_workers.engine.stop import Stop
-from deuz_workers.errors import ExecutionPolicyError, as_record
+from deuz_workers.errors import ExecutionPolicyError, SwarmTaskTimeout, as_record
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import AgentDefinition, ReducerDefinition
 
@@ -52,6 +54,9 @@ class Leg:
     bells: list[Bell] = field(default_factory=lambda: list[Bell]())
     """Runs that the swarm's own work made due."""
 
+    requests: tuple[TaskRequest, ...] = ()
+    """Tasks that the reducer asked for, which exist once it is completed."""
+
     _context: RunContext | None = None
     _folded: tuple[Run, tuple[Event, ...], Run] | None = None
 
@@ -70,18 +75,28 @@ class Leg:
     async def commit(self, *events: Event) -> None:
         """Save what is carried and `events`. When the commit is refused, what was carried is still carried.
 
-        An extraction that no budget admits has failed; what it was to follow is saved all the same.
+        A task that ends creates with it those that follow from that (`engine.spawning`). An extraction that no budget admits
+        has failed; what it was to follow is saved all the same.
         """
-        if self.carried or events:
-            try:
-                await self.committer.save(evolve_all(self.run, events))
-            except (BudgetRefused, ReservationContended) as refused:
-                if not events or not isinstance(events[-1], ExtractionAdmitted):
-                    raise
-                code = refused.refusal.reason if isinstance(refused, BudgetRefused) else "ledger_contended"
-                run = evolve_all(self.run, events[:-1])
-                await self.committer.save(evolve_all(run, (not_admitted(run, code),)))
-            self.carried = ()
+        if not (self.carried or events):
+            return
+        try:
+            await self._save(events)
+        except (BudgetRefused, ReservationContended) as refused:
+            if not events or not isinstance(events[-1], ExtractionAdmitted):
+                raise
+            code = refused.refusal.reason if isinstance(refused, BudgetRefused) else "ledger_contended"
+            run = evolve_all(self.run, events[:-1])
+            await self._save((*events[:-1], not_admitted(run, code)))
+        self.carried = ()
+
+    async def _save(self, events: tuple[Event, ...]) -> None:
+        run = evolve_all(self.run, events)
+        begins_as_open = not self.committer.run.envelope.is_final
+        if run.envelope.is_final and begins_as_open and run.envelope.task_id is not None:
+            await end_task(self, events)
+        else:
+            await self.committer.save(run)
 
     async def about_to_ask(self, limit_ms: int, label: str) -> None:
         """User code runs next, for up to `limit_ms`: what was paid for is saved before.
@@ -113,6 +128,9 @@ class Leg:
         if envelope.is_final or envelope.cancelled or envelope.run_kind == "swarm":
             return None
         at_ms = envelope.policy.deadline_ms
+        if self.head.until_in_ms is not None and self.head.until_in_ms <= self.stop.elapsed_ms:
+            timeout = SwarmTaskTimeout(f"task {envelope.task_id!r} had not ended when the time of its attempt was over")
+            return Finish(Finished("failed", error=as_record(timeout)))
         late = self.head.deadline_in_ms is not None and self.head.deadline_in_ms <= self.stop.elapsed_ms
         if late or (at_ms is not None and at_ms <= self.gear.controls.store_ms(self.gear.clock)):
             error = ExecutionPolicyError("the deadline of the run has passed", code="deadline_exceeded")

@@ -28,7 +28,7 @@ from deuz_workers.core.effects import (
 from deuz_workers.core.events import Finished, OutputAsked, Waited
 from deuz_workers.core.run import Run
 from deuz_workers.engine.committer import CancelFirst, StepOver
-from deuz_workers.engine.conduct import conduct_swarm
+from deuz_workers.engine.conduct import conduct_swarm, settled
 from deuz_workers.engine.extracting import extract
 from deuz_workers.engine.inputs import given_inputs
 from deuz_workers.engine.intake import close_expired, fold_inbox, judge_old_receipts, narrow_policy, take_in
@@ -147,4 +147,6 @@ async def conduct(leg: Leg, run: Run) -> LoopEnd:
     conducted = await conduct_swarm(leg.gear, run)
     leg.bells.extend(conducted.bells)
     await leg.commit(Waited() if conducted.ending is None else conducted.ending)
+    if conducted.is_still:
+        leg.bells.extend(await settled(leg.gear, run.envelope.rid))
     return "waiting" if conducted.ending is None else "ended"

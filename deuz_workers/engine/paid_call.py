@@ -85,7 +85,7 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
     leg.hold_for(call.limits.model_timeout_ms, label)
     admitted = leg.committer.run
     with leg.gear.telemetry.model_call(admitted, call.model.name) as ended:
-        event = await call.send(leg.stop, admitted.envelope.revision, leg.head.deadline_in_ms)
+        event = await call.send(leg.stop, admitted.envelope.revision, leg.head.ends_in_ms)
         ended(event)
     await settle_rates(leg, rates, tokens, event)
     if event is not None:
@@ -129,4 +129,4 @@ async def _admit(leg: Leg, call: PaidCall) -> tuple[tuple[RateName, ...], int]:
 
 
 def _time_is_over(leg: Leg) -> bool:
-    return leg.head.deadline_in_ms is not None and leg.stop.elapsed_ms >= leg.head.deadline_in_ms
+    return leg.head.ends_in_ms is not None and leg.stop.elapsed_ms >= leg.head.ends_in_ms

@@ -136,7 +136,7 @@ async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event
 async def hold_back(leg: Leg, held: HeldBack) -> LoopEnd:
     """The run waits, with what was paid for saved; whoever looks next begins where this one stopped."""
     await _save(leg)
-    envelope, left_ms = leg.committer.run.envelope, leg.head.deadline_in_ms
+    envelope, left_ms = leg.committer.run.envelope, leg.head.ends_in_ms
     most_ms = held.most_ms if left_ms is None else max(1, min(held.most_ms, left_ms - leg.stop.elapsed_ms))
     await leg.gear.store.put_off(envelope.scope, envelope.run_id, min(held.least_ms, most_ms), most_ms)
     log.info("run_held_back run=%s by=%s", envelope.run_id, held.by)

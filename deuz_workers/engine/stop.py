@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Generator
 
-from deuz_workers.errors import Interruption, LeaseLost, RunCancelled
+from deuz_workers.errors import DeadlinePassed, Interruption, LeaseLost, RunCancelled
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.ports.signal import Signal
 
@@ -52,6 +52,19 @@ class Stop:
     def abort_model(self) -> None:
         """The grace period is over: end a model call now. Tools are waited for."""
         self._soon(self._abort_model)
+
+    @contextlib.contextmanager
+    def expiring(self, in_ms: int | None) -> Generator[None]:
+        """When so much has passed since the step began, calls are told; model calls have limits of their own. None: never."""
+        if in_ms is None:
+            yield
+            return
+        reason = DeadlinePassed("the time of the task's attempt is over")
+        timer = self._loop.call_later(max(0, in_ms - self.elapsed_ms) / 1000, self._tell, reason)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def cancel_noticed(self) -> None:
         """The inbox was read: what the signal pointed at is folded in."""

@@ -67,7 +67,7 @@ async def verdict_of(leg: Leg, agent: AgentDefinition, output: object, effect: V
     """
     hooks = leg.hooks()
     given = await leg.run_context(agent)
-    envelope, left_ms = leg.run.envelope, leg.head.deadline_in_ms
+    envelope, left_ms = leg.run.envelope, leg.head.ends_in_ms
     if left_ms is not None:
         left_ms = max(0, left_ms - leg.stop.elapsed_ms)
         hooks = replace(hooks, limit_ms=min(hooks.limit_ms, left_ms + 1))  # so that it has passed by then

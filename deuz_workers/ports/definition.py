@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from deuz_workers.core.change import TaskStatus
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import NOTHING
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
+from deuz_workers.core.task_request import TaskRequest
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
+from deuz_workers.ports.execution import Execution
 from deuz_workers.ports.guard import NO_GUARDRAILS, NO_STOPS, Guardrails, PrepareStep, StopWhen
 from deuz_workers.ports.memory import Memory
 from deuz_workers.ports.model import Model
@@ -21,6 +24,7 @@ from deuz_workers.ports.tool import CancelSignal, Tool
 from deuz_workers.ports.verify import Verify
 
 NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
+NO_STATUSES: Mapping[str, TaskStatus] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,14 @@ class AgentDefinition:
     """Candidates of a call whose model fails before it answered, in this order; each has a name of its own."""
     memory: Memory | None = None
     """What its runs remember of earlier ones; a delegated run has none."""
+    budget: Budget | None = None
+    """Of one run, where nobody gives it another."""
+    queue: str = "default"
+    concurrency_key: str | None = None
+    spawn: Spawn | None = None
+    """Which tasks follow from an accepted output, where a run is a task of a swarm."""
+    on_failure: OnFailure | None = None
+    """Which tasks follow where it fails as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +95,49 @@ class ReducerContext:
     run_id: str
     task_id: str
     signal: CancelSignal
+    settled: Mapping[str, TaskStatus] = field(default_factory=lambda: NO_STATUSES)
+    """How every task that it waited for has ended."""
+    execution: Execution = field(default_factory=Execution)
+    """The bounds of the swarm and of this task, its time included."""
+    requests: list[TaskRequest] = field(default_factory=list[TaskRequest])
+    """What `spawn` was asked for so far."""
+
+    def spawn(self, requests: Iterable[TaskRequest]) -> None:
+        """These tasks exist from the moment at which this one is completed; nothing comes of them if it raises.
+
+        They are checked then, with all others that it asks for: one that cannot be makes this task fail.
+        """
+        self.requests.extend(requests)
 
 
 Reduce = Callable[[Mapping[str, object], ReducerContext], object | Awaitable[object]]
 """Results of the tasks it depends on, by task id, to one storable value."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnContext:
+    """What `spawn` of an agent is told beside the output."""
+
+    scope: str
+    run_id: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureContext:
+    """What `on_failure` of an agent or a reducer is told."""
+
+    scope: str
+    run_id: str
+    task_id: str
+    error: Mapping[str, object] | None
+    """None: it was stopped."""
+    reason: str | None
+    """Of a stop, such as `max-steps`."""
+
+
+Spawn = Callable[[Any, SpawnContext], Iterable[TaskRequest] | Awaitable[Iterable[TaskRequest]]]
+OnFailure = Callable[[FailureContext], Iterable[TaskRequest] | Awaitable[Iterable[TaskRequest]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +149,10 @@ class ReducerDefinition:
     timeout_ms: int = 900_000
     max_result_bytes: int = 5_000_000
     """Encoded size above which the value is refused."""
+    policy: ExecutionPolicy = NO_POLICY
+    budget: Budget | None = None
+    on_failure: OnFailure | None = None
+    """Which tasks follow where it fails."""
 
 
 class Registry(Protocol):

@@ -27,12 +27,14 @@ from deuz_workers.core.change import (
     RunKind,
     RunStatus,
 )
+from deuz_workers.core.dynamic_limits import DynamicLimits
+from deuz_workers.core.spawning import SpawnGround
 from deuz_workers.core.usage import Budget
 from deuz_workers.ports.budgets import BudgetStore
 from deuz_workers.ports.chat import ChatRows
 from deuz_workers.ports.controls import ControlStore
 from deuz_workers.ports.run_query import RunPage, RunQuery
-from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
+from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmEventRow, SwarmSnapshot, TaskResult
 from deuz_workers.ports.tree import ChildRow, TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 
@@ -82,13 +84,22 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task of a fixed swarm; its run is created with it and is not due before it has a slot."""
+    """A task that a swarm begins with; its run is created with it and is not due before it has a slot."""
 
     task_id: str
     run: NewRun
     depends_on: tuple[str, ...]
     rank: int
     """Order among ready tasks, lowest first."""
+    after: tuple[str, ...] = ()
+    """Tasks that have to end, in whatever way."""
+    timeout_ms: int | None = None
+    """Of one attempt, from its slot on."""
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """All that it waits for, each once; what stands in both lists has to complete."""
+        return tuple(dict.fromkeys((*self.depends_on, *self.after)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +109,8 @@ class NewSwarm:
     slots: int
     """Tasks that may run at a time, over the whole pool."""
     tasks: tuple[NewTask, ...]
+    dynamic: DynamicLimits | None = None
+    """None: its tasks create none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +247,8 @@ class RunStore(BudgetStore, ControlStore, ChatRows, Protocol):
         ...
 
     async def commit(self, change: Change) -> Outcome:
-        """Apply everything in `change`, or nothing: `RevisionConflict` for another revision and for a parked run.
+        """Apply everything in `change`, or nothing: `RevisionConflict` for another revision and for a parked run, and
+        `TooManyTasks` where the tasks that it creates are more than the swarm may have.
 
         A lost answer is settled inside: the head's commit id equals `change.commit_id`, then it was applied; the revision is
         still `expected`, then it is sent again; else conflict. Raises `StoreUnavailableError` when that cannot be found out
@@ -352,15 +366,22 @@ class RunStore(BudgetStore, ControlStore, ChatRows, Protocol):
         ...
 
     async def settle_swarm(self, swarm_rid: UUID) -> Bell | None:
-        """Make the swarm's own head due if none of its tasks is open; nothing otherwise."""
+        """Make the swarm's own head due if none of its tasks is open.
+
+        Where some are, none runs and none can begin before somebody answers or ends a drain, its journal says so, once.
+        """
         ...
 
     async def swarms_needing_attention(self, limit: int) -> tuple[UUID, ...]:
-        """Active swarms with ready tasks beside free slots, or with no open task and a head that is not due."""
+        """Active swarms with ready tasks beside free slots, with no open task and a head that is not due, or that stand still
+        without their journal saying so."""
         ...
 
     async def block_downstream(self, swarm_rid: UUID, limit: int) -> Cascade:
-        """One batch: pending tasks with a failed, blocked or cancelled predecessor become `blocked`, their runs `stopped`."""
+        """One batch: pending tasks that need a failed, blocked or cancelled one become `blocked`, their runs `stopped`.
+
+        Who only waits for the end of a blocked one has one wait less, in the same statement.
+        """
         ...
 
     async def cancel_tasks(self, swarm_rid: UUID, limit: int) -> Cascade:
@@ -384,11 +405,30 @@ class RunStore(BudgetStore, ControlStore, ChatRows, Protocol):
         ...
 
     async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
-        """Final bodies of the direct predecessors, by task id."""
+        """Bodies of the direct predecessors, by task id: final ones of those that ended."""
         ...
 
     async def swarm_counters(self, swarm_rid: UUID) -> SwarmCounters | None:
         """One indexed read, whatever the number of tasks; None for a run that is no swarm."""
+        ...
+
+    async def drain_swarm(self, scope: str, run_id: str) -> UUID | None:
+        """No task of the swarm gets a slot from here on; None when there is no such swarm, or it has ended."""
+        ...
+
+    async def resume_swarm(self, scope: str, run_id: str, expected: int | None = None) -> UUID | None:
+        """Its tasks may get slots again, and its journal says so; None when there is no such swarm, or it has ended.
+
+        `expected`: the number of its newest event; None and nothing is changed, too, when it has another by now.
+        """
+        ...
+
+    async def swarm_events(self, scope: str, run_id: str, after: int, limit: int) -> tuple[SwarmEventRow, ...]:
+        """Events of the swarm after the cursor `after`, in order and without gaps; each is written with what it tells."""
+        ...
+
+    async def spawn_ground(self, swarm_rid: UUID, task_id: str, named: Sequence[str]) -> SpawnGround | None:
+        """What a task has to know before it creates others that are called, or wait for, `named`; None: no such task."""
         ...
 
     async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None: ...

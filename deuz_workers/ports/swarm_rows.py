@@ -15,6 +15,8 @@ class TaskResult:
     task_id: str
     status: TaskStatus
     body: str
+    soft: bool = False
+    """Only its end is waited for, not its completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +33,41 @@ class TaskRow:
     started_at_ms: int | None
     ended_at_ms: int | None
     depends_on: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    """Tasks of which it waits for any end."""
+    timeout_ms: int | None = None
+    depth: int = 0
+    """Tasks above it, each of which created the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwarmCounters:
-    """Of the swarm's row: how many tasks may run, have not ended, wait for a slot, have one."""
+    """Of the swarm's row: how many tasks may run, have not ended, wait for a slot, have one, were ever created."""
 
     slots: int
     open: int
     ready: int
     running: int
+    total: int = 0
+    journal_seq: int = 0
+    """Of its newest event."""
+    is_cancelling: bool = False
+    """Somebody asked for its end: no task begins."""
+    is_draining: bool = False
+    """Somebody asked that no task begins."""
+    is_still: bool = False
+    """Its journal says that nothing can run before somebody answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmEventRow:
+    """One event of a swarm's journal; `detail` is JSON."""
+
+    seq: int
+    type: str
+    task_id: str | None
+    detail: str | None
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +80,20 @@ class SwarmSnapshot:
     ready: int
     running: int
     tasks: tuple[TaskRow, ...]
+    """In the order of their creation."""
+    total: int = 0
+    is_cancelling: bool = False
+    is_draining: bool = False
+    is_still: bool = False
+    journal_seq: int = 0
+
+    @property
+    def revision(self) -> int:
+        """Another one whenever anything of the swarm has changed: the number of its newest event."""
+        return self.journal_seq
 
     @property
     def only_waits(self) -> bool:
         """Nothing runs or can run before somebody answers or says what became of an effect."""
         waits = any(task.status in ("suspended", "needs_reconciliation") for task in self.tasks)
-        return waits and self.open > 0 and not self.ready and not self.running
+        return (waits or self.is_draining) and self.open > 0 and not self.running and (self.is_draining or not self.ready)

@@ -16,8 +16,9 @@ create
     run_deadline_at_ms? run_start_before_in_ms? run_start_before_at_ms?``
     (lists; ``?``: entries may be None; the first is the run itself, the
     others are the tasks of its swarm), ``message_rid message_seq message_body``, ``tag_rid tag_key tag_value``,
-    ``budget_key budget_tokens? budget_micros?``, ``swarm_slots`` (None: no swarm), ``task_rid task_id task_waiting task_rank
-    task_downstream`` (lists, in the order of the runs after the first), ``edge_up edge_down``, ``ring_in_ms``
+    ``budget_key budget_tokens? budget_micros?``, ``swarm_slots`` (None: no swarm) ``swarm_max_tasks? swarm_max_depth?
+    swarm_max_spawn?``, ``task_rid task_id task_waiting task_rank task_downstream task_timeout_ms?`` (lists, in the order of the
+    runs after the first), ``edge_up edge_down edge_soft``, ``ring_in_ms``
     -> ``created`` bool. Nothing is written when the first run's id or (scope, idempotency key) is taken; a clash of any other
     row raises :class:`Clash`. Heads are queued at revision 0. The first is due at its start or now, a task's is not due; none
     is due later than its deadline or start_before. ``sweep_at`` is ``due_at``, of a run due at once ``ring_in_ms`` later; with
@@ -29,7 +30,7 @@ head
     ``scope run_id`` -> *head*: ``rid scope run_id kind agent queue priority shard revision commit_id version status phase
     epoch last_seq journal_seq seen_seq body mid_step wake_seq cancel_seq open_items parked attempts due_in_ms deadline_in_ms
     start_before_in_ms tokens cost_micros model_step swarm_rid task_id created_at_ms waits_for_slot compactions folded_from
-    folded_to folded_step parent_rid? waits_for_children`` (``*_in_ms`` rounded up)
+    folded_to folded_step parent_rid? waits_for_children until_in_ms?`` (``*_in_ms`` rounded up)
 load
     ``scope run_id known_epoch known_seq known_step known_compactions whole`` -> *head* and the lists ``message_seq
     message_body`` (of the head's epoch, those above ``known_seq`` if ``known_epoch`` and ``known_compactions`` are the head's,
@@ -55,11 +56,14 @@ commit_plain, commit_settle, commit_reserve, commit
     item_remind_in_ms? item_escalate_in_ms?``,
     ``swarm_rid? task_id? task_status?``, ``parent_rid? parent_item? parent_answer?``, ``child_rid child_run_id child_agent
     child_body child_version child_last_seq child_slot_key?``, ``child_message_rid child_message_seq child_message_body``,
-    ``child_budget_key child_budget_tokens? child_budget_micros?``
-    -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget``), ``revision?`` (new, or stored),
-    ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
-    refused_reason?``, ``woken`` (bells), ``readied_swarm?``, ``swarm_open?``, ``charged?`` (of scopes with a threshold,
-    lists of key, used tokens and micros, limits of both, percent). Columns that the smaller ones cannot fill may be absent.
+    ``child_budget_key child_budget_tokens? child_budget_micros?``, ``spawn_rid spawn_run_id spawn_task spawn_kind spawn_agent
+    spawn_body spawn_last_seq spawn_queue spawn_slot_key? spawn_rank spawn_depth spawn_timeout_ms?`` (messages and budgets in
+    the lists of the children), ``spawn_up spawn_down spawn_soft``
+    -> one row: ``outcome`` (``applied conflict missing cancel_pending again over_budget too_many``), ``revision?`` (new, or
+    stored), ``stored_commit_id?`` (before this operation), ``wake_seq cancel_seq due`` (as stored afterwards), ``refused_scope?
+    refused_reason?``, ``woken`` (bells), ``readied_swarm?``, ``swarm_open? swarm_still?``, ``charged?`` (of scopes with a
+    threshold, lists of key, used tokens and micros, limits of both, percent). Columns that the smaller ones cannot fill may be
+    absent.
     The numbered rules of all of them stand at the top of `sql/postgres/commit.sql`.
 record_unclean_end
     ``rid expected back_off_ms evidence`` -> ``attempts``; no row when the revision moved.
@@ -259,7 +263,16 @@ Swarms
 fill_slots
     ``swarm_rid ttl_ms`` -> *bell*. Started tasks first, then by rank; never more than slots - running
 settle_swarm
-    ``swarm_rid ttl_ms note_body`` -> *bell*; no row while a task is open or when the head is final. Leaves a ``child`` note
+    ``swarm_rid ttl_ms note_body`` -> *bell*; no row while a task is open or when the head is final. Leaves a ``child`` note.
+    Where nothing runs or can run and no step of the head is due, events ``run.drained`` and ``run.settled``, once
+drain_swarm
+    ``scope run_id`` -> ``rid``; no row where there is no active swarm
+resume_swarm
+    ``scope run_id expected?`` -> ``rid``; no row where there is no active swarm, or its ``journal_seq`` is another
+swarm_events
+    ``scope run_id after limit`` -> ``seq type task_id? detail? at_ms``
+spawn_ground
+    ``swarm_rid task_id task_ids`` -> ``total max_tasks? max_depth? max_spawn? depth body queue existing`` (list)
 swarms_needing_attention
     ``limit`` -> ``rid``
 block_downstream
@@ -268,12 +281,13 @@ cancel_tasks
     ``swarm_rid limit ttl_ms note_body`` -> ``changed more bells``. Never started ones are cancelled, their heads ``stopped``
     at a new revision; others that have no cancel note yet (``cancel_seq = 0``) get one
 task_results
-    ``swarm_rid task_id`` -> ``task_id status body``, by task id
+    ``swarm_rid task_id`` -> ``task_id status body soft``, by task id
 swarm_counters
-    ``swarm_rid`` -> ``slots open ready running``; no row for a run that is no swarm
+    ``swarm_rid`` -> ``slots open ready running total cancelling draining still journal_seq``; no row for a run that is no swarm
 swarm_snapshot
-    ``swarm_rid`` -> ``slots open ready running`` in every row, ``task_id? run_id kind agent status waiting tokens cost_micros?
-    model_step started_at_ms? ended_at_ms? depends_on`` (list), by task id; a swarm without tasks has one row of None
+    ``swarm_rid`` -> the columns of swarm_counters in every row, ``task_id? run_id kind agent status waiting tokens cost_micros?
+    model_step started_at_ms? ended_at_ms? timeout_ms? depth depends_on after`` (lists), in the order of their creation; a swarm
+    without tasks has one row of None
 
 Budgets
 -------

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 from zlib import crc32
 
-from deuz_workers.core.change import Change
+from deuz_workers.core.change import Change, Spawning
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.errors import SwarmDefinitionError
 from deuz_workers.ports.store import NewRun, NewSwarm, When
@@ -102,7 +102,10 @@ def _others_parameters(change: Change) -> dict[str, object]:
     wakes = set(change.wakes) - {change.rid}
     if task is not None and task.status in ("failed", "cancelled"):
         wakes.add(task.swarm_rid)  # its next step blocks what lies downstream
+    if task is not None and change.spawning.tasks:
+        wakes.add(task.swarm_rid)  # and what waits for a task that failed before, or comes into a swarm that is cancelled
     answer = change.answer
+    runs = (*change.children, *change.spawning.tasks)
     return {
         "wakes": sorted(wakes),
         "note_body": NOTE_OF_A_CHILD,
@@ -126,12 +129,34 @@ def _others_parameters(change: Change) -> dict[str, object]:
         "child_version": [child.version for child in change.children],
         "child_last_seq": [max((row.seq for row in child.messages), default=-1) for child in change.children],
         "child_slot_key": [child.concurrency_key for child in change.children],
-        "child_message_rid": [child.rid for child in change.children for _ in child.messages],
-        "child_message_seq": [row.seq for child in change.children for row in child.messages],
-        "child_message_body": [row.body for child in change.children for row in child.messages],
-        "child_budget_key": [run_scope_key(child.rid) for child in change.children if child.budget is not None],
-        "child_budget_tokens": [child.budget.tokens for child in change.children if child.budget is not None],
-        "child_budget_micros": [child.budget.usd_micros for child in change.children if child.budget is not None],
+        "child_message_rid": [new.rid for new in runs for _ in new.messages],
+        "child_message_seq": [row.seq for new in runs for row in new.messages],
+        "child_message_body": [row.body for new in runs for row in new.messages],
+        "child_budget_key": [run_scope_key(new.rid) for new in runs if new.budget is not None],
+        "child_budget_tokens": [new.budget.tokens for new in runs if new.budget is not None],
+        "child_budget_micros": [new.budget.usd_micros for new in runs if new.budget is not None],
+        **_spawn_parameters(change.spawning),
+    }
+
+
+def _spawn_parameters(spawning: Spawning) -> dict[str, object]:
+    tasks, waits = spawning.tasks, spawning.waits
+    return {
+        "spawn_rid": [task.rid for task in tasks],
+        "spawn_run_id": [task.run_id for task in tasks],
+        "spawn_task": [task.task_id for task in tasks],
+        "spawn_kind": [task.kind for task in tasks],
+        "spawn_agent": [task.agent for task in tasks],
+        "spawn_body": [task.body for task in tasks],
+        "spawn_last_seq": [max((row.seq for row in task.messages), default=-1) for task in tasks],
+        "spawn_queue": [task.queue for task in tasks],
+        "spawn_slot_key": [task.concurrency_key for task in tasks],
+        "spawn_rank": [task.rank for task in tasks],
+        "spawn_depth": [task.depth for task in tasks],
+        "spawn_timeout_ms": [task.timeout_ms for task in tasks],
+        "spawn_up": [wait.up for wait in waits],
+        "spawn_down": [wait.down for wait in waits],
+        "spawn_soft": [wait.soft for wait in waits],
     }
 
 
@@ -225,22 +250,27 @@ def _graph(swarm: NewSwarm | None) -> Mapping[str, object]:
     tasks = () if swarm is None else swarm.tasks
     names = Counter(task.task_id for task in tasks)
     downstream: Counter[str] = Counter()
-    edges: list[tuple[str, str]] = []
+    edges: list[tuple[str, str, bool]] = []
     for task in tasks:
         if names[task.task_id] > 1:
             raise SwarmDefinitionError(f"task '{task.task_id}' is there twice; every task of a swarm has an id of its own")
-        for up in dict.fromkeys(task.depends_on):
+        for up in task.upstream:
             if up not in names:
                 raise SwarmDefinitionError(f"task '{task.task_id}' depends on '{up}', which is no task of the swarm")
             downstream[up] += 1
-            edges.append((up, task.task_id))
+            edges.append((up, task.task_id, up not in task.depends_on))
     return {
         "swarm_slots": None if swarm is None else swarm.slots,
+        "swarm_max_tasks": None if swarm is None or swarm.dynamic is None else swarm.dynamic.max_tasks,
+        "swarm_max_depth": None if swarm is None or swarm.dynamic is None else swarm.dynamic.max_spawn_depth,
+        "swarm_max_spawn": None if swarm is None or swarm.dynamic is None else swarm.dynamic.max_spawn_per_task,
         "task_rid": [task.run.rid for task in tasks],
         "task_id": [task.task_id for task in tasks],
-        "task_waiting": [len(set(task.depends_on)) for task in tasks],
+        "task_waiting": [len(task.upstream) for task in tasks],
+        "task_timeout_ms": [task.timeout_ms for task in tasks],
         "task_rank": [task.rank for task in tasks],
         "task_downstream": [downstream[task.task_id] for task in tasks],
-        "edge_up": [up for up, _ in edges],
-        "edge_down": [down for _, down in edges],
+        "edge_up": [up for up, _, _ in edges],
+        "edge_down": [down for _, down, _ in edges],
+        "edge_soft": [soft for _, _, soft in edges],
     }

@@ -21,12 +21,15 @@ from deuz_workers.core.change import (
     ReceiptRow,
     RevisionConflict,
     ScopeUse,
+    TooManyTasks,
 )
+from deuz_workers.core.dynamic_limits import DynamicLimits
 from deuz_workers.core.shared_budget import Window
+from deuz_workers.core.spawning import SpawnGround
 from deuz_workers.core.usage import Budget, Usage
 from deuz_workers.ports.budgets import ModelUse, ScopeBalance, UnknownHold
 from deuz_workers.ports.store import Loaded
-from deuz_workers.ports.swarm_rows import SwarmSnapshot, TaskRow
+from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskRow
 from deuz_workers.ports.tree import TreeRun
 from deuz_workers.store.admission import whole_key
 from deuz_workers.store.dialect import Row
@@ -116,6 +119,7 @@ def applied_of(row: Row) -> Applied:
         woken=bells_of(row.get("woken")),
         readied_swarm=row.get("readied_swarm"),
         swarm_open=row.get("swarm_open"),
+        swarm_still=bool(row.get("swarm_still")),
         charged=tuple(map(_scope_use, row.get("charged") or ())),
     )
 
@@ -132,6 +136,8 @@ def refusal_of(row: Row) -> Outcome:
             return CancelPending(row["cancel_seq"])
         case "over_budget":
             return BudgetExceeded(whole_key(row["refused_scope"]), row["refused_reason"])
+        case "too_many":
+            return TooManyTasks()
         case _:
             return RevisionConflict(row["revision"])
 
@@ -178,6 +184,18 @@ def hold_of(row: Row) -> UnknownHold:
     )
 
 
+def counters_of(row: Row) -> SwarmCounters:
+    flags = {f"is_{name}": bool(row[name]) for name in ("cancelling", "draining", "still")}
+    return SwarmCounters(row["slots"], row["open"], row["ready"], row["running"], row["total"], row["journal_seq"], **flags)
+
+
+def ground_of(row: Row) -> SpawnGround:
+    limits = None
+    if row["max_tasks"] is not None:
+        limits = DynamicLimits(row["max_tasks"], row["max_depth"], row["max_spawn"])
+    return SpawnGround(row["total"], row["depth"], limits, row["body"], row["queue"], frozenset(row["existing"]))
+
+
 def snapshot_of(swarm_rid: UUID, rows: Sequence[Row]) -> SwarmSnapshot:
     first = rows[0]
     return SwarmSnapshot(
@@ -186,7 +204,7 @@ def snapshot_of(swarm_rid: UUID, rows: Sequence[Row]) -> SwarmSnapshot:
         first["open"],
         first["ready"],
         first["running"],
-        tuple(
+        tasks=tuple(
             TaskRow(
                 row["task_id"],
                 row["run_id"],
@@ -200,8 +218,16 @@ def snapshot_of(swarm_rid: UUID, rows: Sequence[Row]) -> SwarmSnapshot:
                 row["started_at_ms"],
                 row["ended_at_ms"],
                 tuple(row["depends_on"]),
+                tuple(row["after"]),
+                row["timeout_ms"],
+                row["depth"],
             )
             for row in rows
             if row["task_id"] is not None
         ),
+        total=first["total"],
+        is_cancelling=bool(first["cancelling"]),
+        is_draining=bool(first["draining"]),
+        is_still=bool(first["still"]),
+        journal_seq=first["journal_seq"],
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from uuid import UUID, uuid4
 
 from deuz_workers.core.change import Bell, Change, Head, ItemAnswer, ItemRow, NoteKind, Outcome, RunStatus
+from deuz_workers.core.spawning import SpawnGround
 from deuz_workers.core.unclean_ends import SUFFIX, SUSPICIOUS_ENDS
 from deuz_workers.errors import RunExistsError, StoreContendedError, StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.ports.store import (
@@ -29,7 +30,7 @@ from deuz_workers.ports.store import (
     TagCost,
     UncleanEnd,
 )
-from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmSnapshot, TaskResult
+from deuz_workers.ports.swarm_rows import SwarmCounters, SwarmEventRow, SwarmSnapshot, TaskResult
 from deuz_workers.ports.tree import ChildRow, TreeRun
 from deuz_workers.ports.whole_run import JournalRow, WholeRun
 from deuz_workers.store.admission import Admission
@@ -47,6 +48,8 @@ from deuz_workers.store.rows import (
     applied_of,
     bell_of,
     bells_of,
+    counters_of,
+    ground_of,
     head_of,
     item_of,
     loaded_of,
@@ -92,7 +95,9 @@ _READS = READS | frozenset(
         "read_frames",
         "slices_of",
         "slot_counters",
+        "spawn_ground",
         "swarm_counters",
+        "swarm_events",
         "swarm_snapshot",
         "swarms_needing_attention",
         "tags",
@@ -404,11 +409,27 @@ class SqlStore(SqlBudgets, SqlControls, SqlGateway, SqlWebhooks, SqlMemory, SqlC
 
     async def task_results(self, swarm_rid: UUID, task_id: str) -> tuple[TaskResult, ...]:
         rows = await self._fetch("task_results", {"swarm_rid": swarm_rid, "task_id": task_id})
-        return tuple(TaskResult(row["task_id"], row["status"], row["body"]) for row in rows)
+        return tuple(TaskResult(row["task_id"], row["status"], row["body"], bool(row["soft"])) for row in rows)
 
     async def swarm_counters(self, swarm_rid: UUID) -> SwarmCounters | None:
         rows = await self._fetch("swarm_counters", {"swarm_rid": swarm_rid})
-        return SwarmCounters(**rows[0]) if rows else None
+        return counters_of(rows[0]) if rows else None
+
+    async def drain_swarm(self, scope: str, run_id: str) -> UUID | None:
+        rows = await self._fetch("drain_swarm", {"scope": scope, "run_id": run_id})
+        return rows[0]["rid"] if rows else None
+
+    async def resume_swarm(self, scope: str, run_id: str, expected: int | None = None) -> UUID | None:
+        rows = await self._fetch("resume_swarm", {"scope": scope, "run_id": run_id, "expected": expected})
+        return rows[0]["rid"] if rows else None
+
+    async def swarm_events(self, scope: str, run_id: str, after: int, limit: int) -> tuple[SwarmEventRow, ...]:
+        rows = await self._fetch("swarm_events", {"scope": scope, "run_id": run_id, "after": after, "limit": limit})
+        return tuple(SwarmEventRow(row["seq"], row["type"], row["task_id"], row["detail"], row["at_ms"]) for row in rows)
+
+    async def spawn_ground(self, swarm_rid: UUID, task_id: str, named: Sequence[str]) -> SpawnGround | None:
+        rows = await self._fetch("spawn_ground", {"swarm_rid": swarm_rid, "task_id": task_id, "task_ids": list(named)})
+        return ground_of(rows[0]) if rows else None
 
     async def swarm_snapshot(self, swarm_rid: UUID) -> SwarmSnapshot | None:
         rows = await self._fetch("swarm_snapshot", {"swarm_rid": swarm_rid})

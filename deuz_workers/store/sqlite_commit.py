@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,8 @@ from deuz_workers.store.sqlite_children import answer_parent, create_children
 from deuz_workers.store.sqlite_ledger import remember, reserve, settle
 from deuz_workers.store.sqlite_notes import leave_note
 from deuz_workers.store.sqlite_slots import return_slot
-from deuz_workers.store.sqlite_tasks import move_task
+from deuz_workers.store.sqlite_spawning import is_crowded, spawn_tasks
+from deuz_workers.store.sqlite_tasks import move_task, tell
 from deuz_workers.store.sqlite_transaction import Refused, Transaction, Values
 
 
@@ -29,7 +31,9 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         "due": bool(before["due"]),
     }
     if refusal is not None:
-        return [{**answer, "outcome": refusal, "swarm_open": _open_tasks(tx, params)}]
+        return [{**answer, "outcome": refusal, **_open_tasks(tx, params)}]
+    if is_crowded(tx, params):
+        return [{**answer, "outcome": "too_many"}]
     refused, charged = _write_ledger(tx, params, answer)
     if refused is not None:
         return [{**refused}]
@@ -42,19 +46,20 @@ def commit(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     _append(tx, params)
     tx.run_each("commit_item", items)
     if before["kind"] == "swarm" and params["status"] in FINAL:
-        tx.run("settle_own_swarm", {"rid": rid})
+        _settle_own_swarm(tx, params)
     woken: list[list[Any]] = []
     for other in params.get("wakes", ()):
         if tx.first("wake_target", {"rid": other}) is not None:
             note = leave_note(tx, other, "child", params["note_body"], params["ttl_ms"])
             woken.append([note[name] for name in ("scope", "run_id", "queue", "revision", "priority", "agent")])
-    if params.get("swarm_rid") is not None:
-        move_task(tx, params["swarm_rid"], params["task_id"], params["task_status"])
+    swarm_rid = params.get("swarm_rid")
+    if swarm_rid is not None and move_task(tx, swarm_rid, params["task_id"], params["task_status"]):
+        spawn_tasks(tx, params)
     bells, readied_swarm = answer_parent(tx, params)
     woken += bells + create_children(tx, params)
     if params["status"] not in ("queued", "running"):
         return_slot(tx, rid)
-    told = {"outcome": "applied", "due": bool(after["due"]), "woken": woken, "swarm_open": _open_tasks(tx, params)}
+    told = {"outcome": "applied", "due": bool(after["due"]), "woken": woken, **_open_tasks(tx, params)}
     return [{**answer, **after, **told, "charged": charged, "readied_swarm": readied_swarm}]
 
 
@@ -68,10 +73,22 @@ def _refusal(before: Values, params: Values) -> str | None:
     return None
 
 
-def _open_tasks(tx: Transaction, params: Values) -> int | None:
+def _open_tasks(tx: Transaction, params: Values) -> dict[str, Any]:
     """Of the swarm of the task that the commit is about; whoever lost an answer needs it too."""
     swarm = tx.first("open_tasks", params) if params.get("swarm_rid") is not None else None
-    return None if swarm is None else swarm["open"]
+    if swarm is None:
+        return {"swarm_open": None, "swarm_still": False}
+    return {"swarm_open": swarm["open"], "swarm_still": bool(swarm["still"])}
+
+
+def _settle_own_swarm(tx: Transaction, params: Values) -> None:
+    """The head of a swarm became final; the journal of the swarm says how it ended."""
+    rid = params["rid"]
+    if tx.first("settle_own_swarm", {"rid": rid}) is None:
+        return
+    partial = tx.first("is_partial", {"rid": rid}) is not None
+    ended = "cancelled" if params["status"] != "completed" else "partial" if partial else "completed"
+    tell(tx, rid, "run.settled", None, json.dumps({"status": ended}))
 
 
 def _write_ledger(tx: Transaction, params: Values, answer: Values) -> tuple[Values | None, list[list[Any]] | None]:

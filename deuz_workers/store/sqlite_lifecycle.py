@@ -27,7 +27,7 @@ def prune(tx: Transaction, params: Values) -> list[dict[str, Any]]:
             tx.run("prune_reservation", own)
             tx.run("prune_budget", {"scope_key": scope_key})
             tx.run("prune_ui_frame", {**run, "stream_id": str(UUID(bytes=run["rid"]))})
-        for table in ("swarm_edge", "swarm_task", "swarm"):
+        for table in ("swarm_edge", "swarm_event", "swarm_task", "swarm"):
             tx.run(f"prune_{table}", root)
         tx.run_each("prune_head", doomed)
     return [{"runs": len(chosen)}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deuz_workers.store.sqlite_tasks import move_task
+from deuz_workers.store.sqlite_tasks import move_task, tell
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
 
@@ -26,6 +26,8 @@ def add_note(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         return []
     rid, kind = target["rid"], params["kind"]
     bell = leave_note(tx, rid, kind, params["body"], params["ttl_ms"], params["note_id"])
+    if kind == "cancel" and tx.first("swarm_cancelling", {"swarm_rid": rid}) is not None:
+        tell(tx, rid, "run.cancelled")
     if target["swarm_rid"] is not None and kind in ("retry", "reconcile"):
         move_task(tx, target["swarm_rid"], target["task_id"], "ready", only_from=("needs_reconciliation",))
     return [{"rid": rid, **bell}]

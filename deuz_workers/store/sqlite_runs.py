@@ -86,22 +86,42 @@ def _create_swarm(tx: Transaction, params: Values, swarm_rid: bytes) -> None:
     waiting = params["task_waiting"]
     tx.run(
         "create_swarm",
-        {"rid": swarm_rid, "slots": params["swarm_slots"], "open": len(waiting), "ready": sum(n == 0 for n in waiting)},
+        {
+            **{name: params[f"swarm_{name}"] for name in ("slots", "max_tasks", "max_depth", "max_spawn")},
+            "rid": swarm_rid,
+            "open": len(waiting),
+            "ready": sum(n == 0 for n in waiting),
+        },
     )
     tx.run_each(
         "create_task",
         (
-            {"swarm_rid": swarm_rid, "run_rid": run_rid, "task_id": task_id, "waiting": waits, "rank": rank}
-            for run_rid, task_id, waits, rank in zip(
-                params["task_rid"], params["task_id"], waiting, params["task_rank"], strict=True
+            {
+                "swarm_rid": swarm_rid,
+                "run_rid": run_rid,
+                "task_id": task_id,
+                "waiting": waits,
+                "rank": rank,
+                "timeout_ms": timeout_ms,
+                "place": place,
+            }
+            for place, (run_rid, task_id, waits, rank, timeout_ms) in enumerate(
+                zip(
+                    params["task_rid"],
+                    params["task_id"],
+                    waiting,
+                    params["task_rank"],
+                    params["task_timeout_ms"],
+                    strict=True,
+                )
             )
         ),
     )
     tx.run_each(
         "create_edge",
         (
-            {"swarm_rid": swarm_rid, "up": up, "down": down}
-            for up, down in zip(params["edge_up"], params["edge_down"], strict=True)
+            {"swarm_rid": swarm_rid, "up": up, "down": down, "soft": soft}
+            for up, down, soft in zip(params["edge_up"], params["edge_down"], params["edge_soft"], strict=True)
         ),
     )
 
@@ -165,7 +185,8 @@ def park(tx: Transaction, params: Values) -> list[dict[str, Any]]:
         return_slot(tx, row["rid"])
         if row["swarm_rid"] is not None:
             started = ("ready", "running", "suspended")
-            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started)
+            why = json.dumps({"reason": params["reason"]})
+            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started, detail=why)
     return parked
 
 

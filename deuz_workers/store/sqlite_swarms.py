@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deuz_workers.store.sqlite_notes import leave_note
-from deuz_workers.store.sqlite_tasks import move_task
+from deuz_workers.store.sqlite_tasks import move_task, tell
 from deuz_workers.store.sqlite_transaction import Transaction, Values
 
 _BELL = ("scope", "run_id", "queue", "revision", "priority", "agent")
@@ -19,7 +19,9 @@ def fill_slots(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     bells: list[dict[str, Any]] = []
     for task in tx.rows("next_tasks", {"swarm_rid": swarm_rid, "free": swarm["free"]}):
         move_task(tx, swarm_rid, task["task_id"], "running")
-        bells += tx.rows("start_head", {"run_rid": task["run_rid"], "ttl_ms": params["ttl_ms"], "now_ms": tx.now_ms})
+        tx.run("swarm_moves", {"swarm_rid": swarm_rid})
+        started = {"run_rid": task["run_rid"], "ttl_ms": params["ttl_ms"], "timeout_ms": task["timeout_ms"]}
+        bells += tx.rows("start_head", {**started, "now_ms": tx.now_ms})
     return bells
 
 
@@ -27,7 +29,15 @@ def settle_swarm(tx: Transaction, params: Values) -> list[dict[str, Any]]:
     head = tx.first("settle_target", params)
     if head is not None:
         leave_note(tx, head["rid"], "child", params["note_body"], params["ttl_ms"])
-    return [] if head is None else [head]
+        return [head]
+    swarm_rid = params["swarm_rid"]
+    still = tx.first("stands_still", {"swarm_rid": swarm_rid, "now_ms": tx.now_ms})
+    if still is not None:
+        if still["draining"]:
+            tell(tx, swarm_rid, "run.drained")
+        tell(tx, swarm_rid, "run.settled", None, '{"status":"suspended"}')
+        tx.run("said_still", {"swarm_rid": swarm_rid})
+    return []
 
 
 def block_downstream(tx: Transaction, params: Values) -> list[dict[str, Any]]:
@@ -58,12 +68,30 @@ def cancel_tasks(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 
 
 def _end_unstarted(tx: Transaction, swarm_rid: bytes, task: Values, status: str) -> None:
-    move_task(tx, swarm_rid, task["task_id"], status)
+    move_task(tx, swarm_rid, task["task_id"], status, frees=status == "blocked")
     tx.run("stop_head", {"run_rid": task["run_rid"], "now_ms": tx.now_ms})
 
 
 def swarm_snapshot(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    depends_on: dict[str, list[str]] = {}
+    waits: dict[tuple[str, bool], list[str]] = {}
     for edge in tx.rows("swarm_edges", params):
-        depends_on.setdefault(edge["down"], []).append(edge["up"])
-    return [{**row, "depends_on": depends_on.get(row["task_id"], [])} for row in tx.rows("swarm_snapshot", params)]
+        waits.setdefault((edge["down"], bool(edge["soft"])), []).append(edge["up"])
+    return [
+        {**row, "depends_on": waits.get((row["task_id"], False), []), "after": waits.get((row["task_id"], True), [])}
+        for row in tx.rows("swarm_snapshot", params)
+    ]
+
+
+def resume_swarm(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    resumed = tx.rows("resumed_swarm", params)
+    for row in resumed:
+        tell(tx, row["rid"], "run.resumed")
+    return resumed
+
+
+def spawn_ground(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    rows = tx.rows("spawn_row", params)
+    for row in rows:
+        named = ({"swarm_rid": params["swarm_rid"], "task_id": task_id} for task_id in params["task_ids"])
+        row["existing"] = [one["task_id"] for one in named if tx.first("task", one) is not None]
+    return rows

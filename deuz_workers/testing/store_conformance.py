@@ -30,6 +30,8 @@ from deuz_workers.testing.store_conformance_listing import ListingConformance
 from deuz_workers.testing.store_conformance_runs import RunConformance
 from deuz_workers.testing.store_conformance_schedule import ScheduleConformance
 from deuz_workers.testing.store_conformance_slots import SlotConformance
+from deuz_workers.testing.store_conformance_spawning import SpawnConformance
+from deuz_workers.testing.store_conformance_swarm_journal import SwarmJournalConformance
 from deuz_workers.testing.store_conformance_swarms import SwarmConformance
 
 
@@ -43,6 +45,8 @@ class StoreConformance(
     ControlConformance,
     SwarmConformance,
     CascadeConformance,
+    SpawnConformance,
+    SwarmJournalConformance,
     ChildrenConformance,
     ChatConformance,
     LedgerConformance,

@@ -12,7 +12,21 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from deuz_workers.core.change import Applied, Change, Head, ItemRow, MessageRow, Outcome, ReceiptRow, RunStatus, TaskEnding
+from deuz_workers.core.change import (
+    Applied,
+    Change,
+    Head,
+    ItemRow,
+    MessageRow,
+    Outcome,
+    ReceiptRow,
+    RunStatus,
+    SpawnedTask,
+    Spawning,
+    TaskEnding,
+    Waits,
+)
+from deuz_workers.core.dynamic_limits import DynamicLimits
 from deuz_workers.ports.store import Created, NewRun, NewSwarm, NewTask, RunStore
 
 HOUR_MS = 3_600_000
@@ -125,20 +139,44 @@ class Bench:
         assert {bell.scope for bell in bells} <= {self.scope}
         return [bell.run_id for bell in bells]
 
-    async def swarm(self, edges: Mapping[str, Sequence[str]], *, slots: int = 2, **given: Any) -> SwarmBench:
-        """Create a swarm; `edges` gives the predecessors of every task, ranks follow its order."""
+    async def swarm(
+        self,
+        edges: Mapping[str, Sequence[str]],
+        *,
+        slots: int = 2,
+        dynamic: DynamicLimits | None = None,
+        timeout_ms: int | None = None,
+        **given: Any,
+    ) -> SwarmBench:
+        """Create a swarm; `edges` gives the predecessors of every task, those that only have to end as `?name`.
+
+        Ranks follow its order. `timeout_ms`: of every task.
+        """
         run = self.run(kind="swarm", agent="", **given)
-        swarm = self.new_swarm(edges, slots)
+        swarm = self.new_swarm(edges, slots, dynamic, timeout_ms)
         created = await self.store.create(run, swarm)
         assert created.created, created
         return SwarmBench(self, run, swarm)
 
-    def new_swarm(self, edges: Mapping[str, Sequence[str]], slots: int) -> NewSwarm:
+    def new_swarm(
+        self,
+        edges: Mapping[str, Sequence[str]],
+        slots: int,
+        dynamic: DynamicLimits | None = None,
+        timeout_ms: int | None = None,
+    ) -> NewSwarm:
         tasks = tuple(
-            NewTask(task_id, self.run(agent=f"agent-{task_id}", body=f'{{"task":"{task_id}"}}'), tuple(before), rank)
+            NewTask(
+                task_id,
+                self.run(agent=f"agent-{task_id}", body=f'{{"task":"{task_id}"}}'),
+                tuple(up for up in before if not up.startswith("?")),
+                rank,
+                tuple(up[1:] for up in before if up.startswith("?")),
+                timeout_ms,
+            )
             for rank, (task_id, before) in enumerate(edges.items())
         )
-        return NewSwarm(slots, tasks)
+        return NewSwarm(slots, tasks, dynamic)
 
     async def create(self, run: NewRun, swarm: NewSwarm | None = None) -> Created:
         return await self.store.create(run, swarm)
@@ -178,6 +216,25 @@ class SwarmBench:
         outcome = await self.store.commit(await self.change(task_id, status, ending, **given))
         assert isinstance(outcome, Applied), outcome
         return outcome
+
+    def spawning(self, edges: Mapping[str, Sequence[str]], *, depth: int = 1) -> Spawning:
+        """New tasks with what they wait for, as `Bench.swarm` takes it; from here on the bench knows them."""
+        tasks: list[SpawnedTask] = []
+        for rank, task_id in enumerate(edges):
+            run = self.bench.run(agent=f"agent-{task_id}")
+            self.runs[task_id] = run
+            self._names[run.run_id] = task_id
+            tasks.append(
+                SpawnedTask(task_id, run.rid, run.run_id, "agent", run.agent, run.body, (), self.bench.queue, rank, depth)
+            )
+        waits = [Waits(up.removeprefix("?"), down, up.startswith("?")) for down, ups in edges.items() for up in ups]
+        return Spawning(tuple(tasks), tuple(waits))
+
+    async def told(self, after: int = 0) -> list[str]:
+        """Events of the swarm after `after`: what, and of which task; after checking that their numbers have no gap."""
+        rows = await self.store.swarm_events(self.bench.scope, self.run_id, after, 1_000)
+        assert [row.seq for row in rows] == list(range(after + 1, after + 1 + len(rows)))
+        return [row.type if row.task_id is None else f"{row.type} {row.task_id}" for row in rows]
 
     async def suspend(self, task_id: str, *items: ItemRow) -> Applied:
         outcome = await self.store.commit(await self.change(task_id, "suspended", "suspended", items=items))

@@ -234,9 +234,13 @@ class SwarmConformance:
         swarm = await bench.swarm(DIAMOND, slots=3)
         await swarm.fill()
         await swarm.end("a")
-        assert await store.swarm_counters(swarm.rid) == SwarmCounters(slots=3, open=3, ready=2, running=0)
+        assert await store.swarm_counters(swarm.rid) == SwarmCounters(
+            slots=3, open=3, ready=2, running=0, total=4, journal_seq=2
+        )
         await swarm.fill()
-        assert await store.swarm_counters(swarm.rid) == SwarmCounters(slots=3, open=3, ready=0, running=2)
+        assert await store.swarm_counters(swarm.rid) == SwarmCounters(
+            slots=3, open=3, ready=0, running=2, total=4, journal_seq=4
+        )
         assert await store.swarm_counters((await bench.start()).rid) is None
 
     async def test_the_last_ending_settles_the_swarm(self, store: RunStore) -> None:

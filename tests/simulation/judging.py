@@ -18,6 +18,7 @@ from tests.simulation.agents import forget
 from tests.simulation.people import SCOPE, People, read
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Scenario
+from tests.simulation.swarm_journal import journal_problems
 
 Form = Mapping[str, object]
 Forms = Mapping[str, Form]
@@ -60,7 +61,7 @@ async def judge(world: World, people: People, made: Scenario, plan: Plan, calm: 
     if people.crowd is not None:
         people.crowd.judge(wrong)
     for run_id in made.run_ids:
-        await _judge_run(world, people, made, run_id, calm[run_id], wrong)
+        await _judge_run(world, people, made, run_id, calm.get(run_id), wrong)
     if made.swarm is not None:
         await _judge_swarm(world, wrong)
     # A run that is not in the middle of a step may be claimed from a young memory although a flush forgot its living holder.
@@ -78,11 +79,12 @@ def _unnamed(message: Message) -> list[ToolResultPart]:
     return [replace(part, call_id="") for part in message.parts if isinstance(part, ToolResultPart)]
 
 
-async def _judge_run(world: World, people: People, made: Scenario, run_id: str, calm: Form, wrong: list[str]) -> None:
+async def _judge_run(world: World, people: People, made: Scenario, run_id: str, calm: Form | None, wrong: list[str]) -> None:
     head = await world.store.head(SCOPE, run_id)
-    if head is None and run_id in made.below and people.cancelled:
+    if head is None and run_id in made.below and (people.cancelled or calm is None):
         return
     assert head is not None, run_id
+    assert calm is not None, run_id
     if run_id in made.poisoned:
         ends = await world.store.unclean_ends(SCOPE, run_id)
         if head.parked != QUARANTINE or len(ends) != 5:
@@ -146,3 +148,5 @@ async def _judge_swarm(world: World, wrong: list[str]) -> None:
     assert snapshot is not None
     if snapshot.open or snapshot.ready or snapshot.running:
         wrong.append(f"the swarm has ended with open={snapshot.open} ready={snapshot.ready} running={snapshot.running}")
+    events = await world.store.swarm_events(SCOPE, "s", 0, 10_000)
+    wrong += [f"the swarm: {problem}" for problem in journal_problems(snapshot, events)]

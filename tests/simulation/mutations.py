@@ -313,7 +313,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "nobody wakes the swarm after its last task",
         ENGINE,
-        "        if last is not None and last.swarm_open == 0:\n",
+        '        if end == "parked" or (last is not None and last.swarm_still):\n',
         "        if False:\n",
     ),
     _mutant(

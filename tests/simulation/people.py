@@ -11,6 +11,7 @@ from typing import cast
 from deuz_workers.app.access import Access
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.order import Options
+from deuz_workers.app.registry import AppRegistry
 from deuz_workers.core.change import FINAL, Bell, Head, MessageRow
 from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import encode
@@ -104,7 +105,7 @@ class People:
             world.names[rid] = (SCOPE, order.run_id)
             await self._access.ring([Bell(SCOPE, order.run_id, "default")])
         if scenario.swarm is not None:
-            head, rows = scenario.swarm.new_run(world.ids, {}, Options(run_id="s", scope=SCOPE))
+            head, rows = scenario.swarm.new_run(world.ids, AppRegistry(), Options(run_id="s", scope=SCOPE))
             await world.store.create(head, rows)
             world.names[head.rid] = (SCOPE, "s")
             for task in rows.tasks:

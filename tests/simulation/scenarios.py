@@ -9,9 +9,11 @@ from functools import cache
 
 from deuz_workers.app.swarm import Swarm, Task
 from deuz_workers.core.delegation import child_run_id
+from deuz_workers.core.dynamic_limits import DynamicLimits
+from deuz_workers.core.task_request import TaskRequest
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ModelRequestError, ModelUnavailableError
-from deuz_workers.ports.definition import AgentDefinition, ReducerContext, ReducerDefinition
+from deuz_workers.ports.definition import AgentDefinition, FailureContext, ReducerContext, ReducerDefinition, SpawnContext
 from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, ScriptedCall, attempts, call, calls
 from deuz_workers.tools.agent import delegating_tool
@@ -63,7 +65,7 @@ class Scenario:
     has_timers: bool = False
     """Something of it comes due by the clock alone, so that it needs the sweep."""
     below: tuple[str, ...] = ()
-    """Runs that others delegate, where these come so far."""
+    """Runs that others delegate or create, where these come so far."""
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -197,6 +199,51 @@ def _of_tasks(draw: random.Random, name: str, working: AgentDefinition, *, break
     return Scenario(name, agents, (), Swarm("s", tasks, concurrency=draw.randint(1, 3)), reducers)
 
 
+def _swarm_grows(draw: random.Random) -> Scenario:
+    """Tasks create others, with their completion or their failure, and some wait for whatever becomes of others."""
+    tasks: list[Task] = []
+    for number in range(draw.randint(2, 4)):
+        before = [task.task_id for task in tasks]
+        depends_on = draw.sample(before, draw.randint(0, min(2, len(before))))
+        after = draw.sample(before, draw.randint(0, min(2, len(before))))
+        bound = draw.choice(("plan", "plan", "broken", "a"))
+        tasks.append(Task(f"t{number}", agent=bound, prompt="go", depends_on=depends_on, after=after))
+    tasks.append(Task("split", reducer="split", depends_on=[tasks[0].task_id] if draw.random() < 0.3 else []))
+    tasks.append(Task("end", reducer="join", after=[task.task_id for task in tasks]))
+    asked = (TaskRequest("x", agent="a", prompt="go"), TaskRequest("y", reducer="join", after=("split/x", "t0")))
+
+    async def split(results: Mapping[str, object], context: ReducerContext) -> object:
+        context.spawn(asked)
+        return len(results)
+
+    def planned(output: object, context: SpawnContext) -> list[TaskRequest]:
+        return [
+            TaskRequest("n", agent="a", prompt="go"),
+            TaskRequest("m", reducer="join", depends_on=(f"{context.task_id}/n",)),
+        ]
+
+    def undone(context: FailureContext) -> list[TaskRequest]:
+        return [TaskRequest("undo", reducer="join", after=(context.task_id,))]
+
+    agents = {
+        "a": agent("a", _turns(draw, SAFE, 1)),
+        "plan": replace(agent("plan", (), text="plain"), spawn=planned),
+        "broken": AgentDefinition("broken", MockModel([ModelRequestError("never")]), on_failure=undone),
+    }
+    reducers = {
+        "join": ReducerDefinition("join", _join),
+        "split": ReducerDefinition("split", split, replay_safe=draw.random() < 0.7),
+    }
+    made = Swarm("s", tasks, concurrency=draw.randint(1, 3), dynamic=DynamicLimits(max_tasks=50, max_spawn_depth=2))
+    below = [f"s/{task.task_id}/{key}" for task in tasks for key in _KEYS[task.binding]]
+    cancels = ("s",) if draw.random() < 0.25 else ()
+    return Scenario("swarm_grows", agents, (), made, reducers, below=tuple(below), cancels=cancels)
+
+
+_KEYS: Mapping[str, tuple[str, ...]] = {"plan": ("n", "m"), "broken": ("undo",), "split": ("x", "y"), "a": (), "join": ()}
+"""Of tasks that a task creates, by what it is bound to."""
+
+
 def _engine(draw: random.Random) -> Scenario:
     """Random agents with everything that an agent can have, alone or as tasks of a swarm."""
     soon = draw.random() < 0.25
@@ -279,6 +326,7 @@ KINDS: Mapping[str, Callable[[random.Random], Scenario]] = {
         _swarm_waits,
         _swarm_cancelled,
         _swarm_fails,
+        _swarm_grows,
         _delegating,
         _delegating_cancelled,
         _engine,

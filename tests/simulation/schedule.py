@@ -77,7 +77,8 @@ def calm_forms(kind: str, variant: int) -> Forms:
         world.fate.quiet = True
         await people.attend()
         for run_id in made.run_ids:
-            forms[run_id] = {**form_of(await read(world, run_id)), **await chat_form(world, run_id)}
+            if run_id not in made.below or await world.store.head(SCOPE, run_id) is not None:
+                forms[run_id] = {**form_of(await read(world, run_id)), **await chat_form(world, run_id)}
 
     try:
         world.loop.run(play(), most_turns=50_000)

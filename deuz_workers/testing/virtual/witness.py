@@ -127,9 +127,11 @@ class Witness:
         return self._allowed[self.rids[run_id], call_id]
 
     def _delegated(self, params: Mapping[str, Any]) -> None:
-        """Each child is created once, and every one of them is waited for by the commit that creates it."""
+        """Each child and each task is created once, and every child is waited for by the commit that creates it."""
         children = cast("list[str]", params.get("child_run_id", []))
-        for rid, run_id in zip(cast("list[UUID]", params.get("child_rid", [])), children, strict=True):
+        tasks = cast("list[str]", params.get("spawn_run_id", []))
+        rids = [*cast("list[UUID]", params.get("child_rid", [])), *cast("list[UUID]", params.get("spawn_rid", []))]
+        for rid, run_id in zip(rids, (*children, *tasks), strict=True):
             if run_id in self.rids:
                 self.complain(f"{run_id} is created twice")
             self.names[rid], self.rids[run_id] = run_id, rid

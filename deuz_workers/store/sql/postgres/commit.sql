@@ -19,19 +19,22 @@
 --  6. status_at moves with status only; `progress` sets attempts to 0.
 --  7. Wakes: every named head that is not final gets a `child` note and sweep_at at most a TTL away.
 --  8. Task: one that ended stays as it is. Otherwise it takes the new status; an old `running` gives its slot back, an old `ready`
---     leaves the ready ones, an end lowers `open`, and `completed` lowers `waiting` of its dependents, of which a pending one with
---     none left becomes ready. `again` if the locked row counts more dependents than this statement sees.
---  9. A final status of a swarm's own head settles the swarm.
+--     leaves the ready ones, an end lowers `open`, `completed` lowers `waiting` of its dependents and any other end that of those
+--     that only wait for an end; a pending one with none left becomes ready. `again` if the locked row counts more dependents than
+--     this statement sees.
+--  9. A final status of a swarm's own head settles the swarm. Changes of a task's status and the end are events of the swarm,
+--     numbered under the lock of its row.
 -- 10. A status that suspends or ends gives the slot of its concurrency key back; such a commit is always the largest.
 -- 11. Reserve: see ledger.sql.
 -- 12. Children are created queued and due at once, under scope, queue, priority, shard and deadline of the row; whoever commits rings.
 -- 13. A delegated run that ends answers the item of its parent, if that is open in the parent's current suspension. The last open
 --     item makes the parent due, or its task ready where it is one.
+-- 14. Tasks that an ending task creates wait for what has not ended as they need it. `too_many` if the swarm has no room for them.
 
 -- part: own_head
 locked as materialized (
     select h.rid, h.revision, h.commit_id, h.status, h.wake_seq, h.cancel_seq, h.seen_seq, h.parked, h.due_at, h.open_items,
-           h.suspension, h.deadline_at, h.start_before_at
+           h.suspension, h.deadline_at, h.start_before_at, h.until_at
     from run_head h
     where h.rid = %(rid)s::uuid
     for no key update
@@ -56,10 +59,11 @@ gate as materialized (
            case when s.final then s.asked_at
                 when s.wake_seq > %(seen_seq)s::bigint
                      or (%(status)s::text = 'suspended' and s.new_suspension > 0 and s.new_open_items = 0) then c.now
-                else least(s.asked_at, s.deadline_at, case when %(status)s::text = 'queued' then s.start_before_at end)
+                else least(s.asked_at, s.deadline_at, case when %(status)s::text = 'queued' then s.start_before_at end,
+                           case when %(status)s::text in ('queued', 'running') then s.until_at end)
            end as new_due_at
     from clock c, (
-        select a.rid, a.wake_seq, a.deadline_at, a.start_before_at,
+        select a.rid, a.wake_seq, a.deadline_at, a.start_before_at, a.until_at,
                %(status)s::text in ('completed', 'stopped', 'failed') as final,
                t.now + %(due_in_ms)s::float8 * interval '1 millisecond' as asked_at,
                case when i.given > 0 then i.given - i.answered
@@ -94,6 +98,7 @@ own as (
         folded_to   = %(folded_to)s::integer,
         folded_step = %(folded_step)s::integer,
         body        = %(body)s::text,
+        until_at    = case when %(status)s::text in ('queued', 'running') then h.until_at end,
         status_at   = case when h.status = %(status)s::text then h.status_at else c.now end,
         due_at      = g.new_due_at,
         sweep_at    = case when g.new_due_at > c.now then g.new_due_at
@@ -214,7 +219,7 @@ with
 -- include: clock_and_ttl
 locked as materialized (
     select h.rid, h.revision, h.commit_id, h.status, h.wake_seq, h.cancel_seq, h.seen_seq, h.parked, h.due_at, h.open_items,
-           h.suspension, h.deadline_at, h.start_before_at, h.scope, h.slot_key, h.slot, h.queue, h.priority, h.shard,
+           h.suspension, h.deadline_at, h.start_before_at, h.until_at, h.scope, h.slot_key, h.slot, h.queue, h.priority, h.shard,
            h.swarm_rid, h.task_id
     from run_head h
     where h.rid = any (array_append(array_append(%(wakes)s::uuid[], %(rid)s::uuid), %(parent_rid)s::uuid))
@@ -248,15 +253,18 @@ parent_task as materialized (
     where t.status = 'suspended' and p.open_items = 1
     for no key update of t
 ),
-tasks as materialized (                     -- own task, and its dependents if it completes
+edges as materialized (                     -- of the own task; `frees`: its end is what they wait for
+    select e.down, e.soft or %(task_status)s::text = 'completed' as frees
+    from swarm_edge e
+    where e.swarm_rid = %(swarm_rid)s::uuid and e.up = %(task_id)s::text
+      and %(task_status)s::text in ('completed', 'failed', 'cancelled')
+),
+tasks as materialized (                     -- own task, the dependents that it frees, and what new tasks wait for
     select t.task_id, t.status, t.downstream
     from swarm_task t
     where t.swarm_rid = %(swarm_rid)s::uuid
-      and (t.task_id = %(task_id)s::text
-           or (%(task_status)s::text = 'completed'
-               and t.task_id in (select e.down from swarm_edge e
-                                 where e.swarm_rid = %(swarm_rid)s::uuid and e.up = %(task_id)s::text)))
-      and (select given from listed) >= 0   -- after the items
+      and t.task_id = any (array(select down from edges where frees) || %(spawn_up)s::text[] || %(task_id)s::text)
+      and (select count(*) from parent_task) >= 0   -- after the items
       and exists (select 1 from fenced)
     order by t.task_id
     for no key update
@@ -268,9 +276,16 @@ turn as materialized (                      -- what becomes of the own task; no 
     where t.task_id = %(task_id)s::text and t.status not in ('completed', 'failed', 'blocked', 'cancelled')
 ),
 swarm_row as materialized (
-    select s.rid, s.open, s.ready, s.running from swarm s
-    where (s.rid = %(swarm_rid)s::uuid and exists (select 1 from turn)) or s.rid = (select swarm_rid from parent_task)
+    select s.rid, s.open, s.ready, s.running, s.total, s.max_tasks, s.journal_seq, s.status from swarm s
+    where s.rid = any (array[case when exists (select 1 from turn) then %(swarm_rid)s::uuid end, (select swarm_rid from parent_task),
+                             case when %(status)s::text in ('completed', 'stopped', 'failed') then %(rid)s::uuid end])
+    order by s.rid
     for no key update
+),
+crowded as materialized (                   -- the new tasks are more than the swarm may have
+    select 1 from swarm_row l
+    where l.rid = %(swarm_rid)s::uuid and cardinality(%(spawn_task)s::text[]) > 0
+      and coalesce(l.total + cardinality(%(spawn_task)s::text[]) > l.max_tasks, true)
 ),
 key_row as materialized (                    -- of the slot that is given back
     select k.scope, k.key, k.used, k.waiting, f.slot
@@ -284,9 +299,8 @@ may as materialized (
     from fenced f
     where (select count(*) from swarm_row) + (select count(*) from key_row) >= 0   -- swarm row and key before the scopes
       and (select count(*) from parent) >= 0
-      and (%(task_status)s::text is distinct from 'completed'
-           or not exists (select 1 from turn)
-           or (select count(*) - 1 from tasks) = (select downstream from turn))
+      and (not exists (select 1 from turn where ends) or (select count(*) from edges) = (select downstream from turn))
+      and not exists (select 1 from crowded)
 ),
 -- include: ending
 -- include: ledger
@@ -320,26 +334,90 @@ items as (
         as i(item_id, kind, body, digest, expires_in_ms, remind_in_ms, escalate_in_ms)
     left join before b on b.item_id = i.item_id
 ),
-moved as (                                  -- one update over own task and dependents: no row is changed twice
+waits as materialized (                     -- of each new task: what has not ended as it needs it
+    select e.down, count(*) as waiting
+    from turn n cross join unnest(%(spawn_up)s::text[], %(spawn_down)s::text[], %(spawn_soft)s::boolean[]) as e(up, down, soft)
+    left join tasks k on k.task_id = e.up
+    where case when k.task_id is null then true     -- another new one
+               when k.task_id = %(task_id)s::text then not (e.soft or %(task_status)s::text = 'completed')
+               else not (k.status = 'completed' or (e.soft and k.status in ('failed', 'blocked', 'cancelled'))) end
+    group by e.down
+),
+added as materialized (
+    select a.*, coalesce(w.waiting, 0) as waiting
+    from own o cross join turn n
+    cross join unnest(%(spawn_rid)s::uuid[], %(spawn_run_id)s::text[], %(spawn_task)s::text[], %(spawn_kind)s::text[],
+                      %(spawn_agent)s::text[], %(spawn_body)s::text[], %(spawn_last_seq)s::integer[], %(spawn_queue)s::text[],
+                      %(spawn_slot_key)s::text[], %(spawn_rank)s::bigint[], %(spawn_depth)s::integer[],
+                      %(spawn_timeout_ms)s::bigint[])
+        with ordinality as a(rid, run_id, task_id, kind, agent, body, last_seq, queue, slot_key, rank, depth, timeout_ms, place)
+    left join waits w on w.down = a.task_id
+),
+added_heads as (
+    insert into run_head (rid, scope, run_id, kind, agent, queue, priority, shard, swarm_rid, task_id, input_digest, created_at,
+                          deadline_at, version, last_seq, body, status_at, due_at, sweep_at, slot_key)
+    select a.rid, l.scope, a.run_id, a.kind, a.agent, a.queue, l.priority, l.shard, l.swarm_rid, a.task_id, '', c.now,
+           l.deadline_at, 1, a.last_seq, a.body, c.now, l.deadline_at, l.deadline_at, a.slot_key
+    from added a cross join clock c join locked l on l.rid = %(rid)s::uuid
+),
+added_tags as (
+    insert into run_tag (rid, key, value) select a.rid, t.key, t.value from added a join run_tag t on t.rid = %(rid)s::uuid
+),
+added_tasks as (
+    insert into swarm_task (swarm_rid, task_id, run_rid, status, waiting, rank, downstream, place, depth, timeout_ms)
+    select l.rid, a.task_id, a.rid, case when a.waiting = 0 then 'ready' else 'pending' end, a.waiting, a.rank,
+           coalesce(m.more, 0), l.total + a.place - 1, a.depth, a.timeout_ms
+    from added a
+    join swarm_row l on l.rid = %(swarm_rid)s::uuid
+    left join (select u.up, count(*) as more from unnest(%(spawn_up)s::text[]) as u(up) group by u.up) m on m.up = a.task_id
+),
+added_edges as (
+    insert into swarm_edge (swarm_rid, up, down, soft)
+    select %(swarm_rid)s::uuid, e.up, e.down, e.soft
+    from unnest(%(spawn_up)s::text[], %(spawn_down)s::text[], %(spawn_soft)s::boolean[]) as e(up, down, soft)
+    where exists (select 1 from added)
+),
+moved as (                                  -- one update over own task, dependents and others: no row is changed twice
     update swarm_task t set
-        status   = case when t.task_id = %(task_id)s::text then %(task_status)s::text
-                        when t.status = 'pending' and t.waiting = 1 then 'ready'
-                        else t.status end,
-        waiting  = case when t.task_id = %(task_id)s::text then t.waiting else t.waiting - 1 end,
-        ended_at = case when t.task_id = %(task_id)s::text and n.ends then c.now else t.ended_at end
-    from tasks k, turn n, own o, clock c
+        status     = case when k.is_own then %(task_status)s::text
+                          when k.frees and t.status = 'pending' and t.waiting = 1 then 'ready'
+                          else t.status end,
+        waiting    = t.waiting - k.frees::integer,
+        downstream = t.downstream + k.more,
+        ended_at   = case when k.is_own and n.ends then c.now else t.ended_at end
+    from turn n, own o, clock c,
+         (select x.task_id, x.status as old_status, x.task_id = %(task_id)s::text as is_own, coalesce(e.frees, false) as frees,
+                 coalesce(m.more, 0)::integer as more
+          from tasks x
+          left join edges e on e.down = x.task_id
+          left join (select u.up, count(*) as more from unnest(%(spawn_up)s::text[]) as u(up) group by u.up) m on m.up = x.task_id
+         ) k
     where t.swarm_rid = %(swarm_rid)s::uuid and t.task_id = k.task_id
-    returning t.task_id, t.status, k.status as old_status
+    returning t.task_id, t.status, k.old_status
+),
+news as materialized (                      -- what the journal of the swarm gets
+    select 0 as place, 'task.' || %(task_status)s::text as type, %(task_id)s::text as task_id, null as detail
+    from turn n, own o where n.old_status <> %(task_status)s::text
+    union all
+    select a.place, 'task.spawned', a.task_id, json_build_object('parent', %(task_id)s::text)::text from added a
+),
+events_of_swarm as (
+    insert into swarm_event (swarm_rid, seq, type, task_id, detail, at)
+    select l.rid, l.journal_seq + row_number() over (order by w.place), w.type, w.task_id, w.detail, c.now
+    from news w cross join clock c join swarm_row l on l.rid = %(swarm_rid)s::uuid
 ),
 counted as (
     update swarm s set
-        open    = l.open - n.ends::integer,
-        running = l.running - (n.old_status = 'running')::integer,
-        ready   = l.ready - (n.old_status = 'ready')::integer
-                  + (select count(*) from moved m where m.old_status = 'pending' and m.status = 'ready')
+        open        = l.open - n.ends::integer + (select count(*) from added),
+        running     = l.running - (n.old_status = 'running')::integer,
+        ready       = l.ready - (n.old_status = 'ready')::integer
+                      + (select count(*) from moved m where m.old_status = 'pending' and m.status = 'ready')
+                      + (select count(*) from added where waiting = 0),
+        total       = l.total + (select count(*) from added),
+        journal_seq = l.journal_seq + (select count(*) from news)
     from swarm_row l, turn n, own o
     where s.rid = l.rid and l.rid = %(swarm_rid)s::uuid
-    returning s.open
+    returning s.open, s.running = 0 and (s.ready = 0 or s.draining) as still
 ),
 told as (
     update pending_item i set answer = %(parent_answer)s::text, answer_id = %(commit_id)s::uuid, answered_at = c.now
@@ -400,9 +478,18 @@ returned as (
     where k.scope = l.scope and k.key = l.key
 ),
 closed as (
-    update swarm s set status = 'settled'
-    from own o, gate g
-    where s.rid = o.rid and g.final and s.status = 'active'
+    update swarm s set status = 'settled', journal_seq = l.journal_seq + 1
+    from own o, gate g, swarm_row l
+    where s.rid = o.rid and l.rid = o.rid and g.final and l.status = 'active'
+    returning s.rid, s.journal_seq
+),
+ended_event as (
+    insert into swarm_event (swarm_rid, seq, type, detail, at)
+    select d.rid, d.journal_seq, 'run.settled', json_build_object('status', case
+               when %(status)s::text <> 'completed' then 'cancelled'
+               when exists (select 1 from swarm_task t where t.swarm_rid = d.rid and t.status <> 'completed') then 'partial'
+               else 'completed' end)::text, c.now
+    from closed d, clock c
 )
 select
     case when o.rid is not null then 'applied'
@@ -410,6 +497,7 @@ select
          when l.revision <> %(expected)s::bigint or l.parked is not null then 'conflict'
          when not exists (select 1 from fenced) then 'cancel_pending'
          when exists (select 1 from refused) then 'over_budget'
+         when exists (select 1 from crowded) then 'too_many'
          else 'again' end as outcome,
 -- include: state_columns
     ,
@@ -424,7 +512,8 @@ select
            union all
            select scope, run_id, queue, revision, priority, agent from children) w) as woken,
     (select swarm_rid from readied) as readied_swarm,
-    coalesce((select open from counted), (select s.open from swarm s where s.rid = %(swarm_rid)s::uuid)) as swarm_open
+    coalesce((select open from counted), (select s.open from swarm s where s.rid = %(swarm_rid)s::uuid)) as swarm_open,
+    coalesce((select still from counted), %(swarm_rid)s::uuid is not null) as swarm_still
 from clock c
 left join locked l on l.rid = %(rid)s::uuid
 left join own o on true;

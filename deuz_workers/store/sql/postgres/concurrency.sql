@@ -9,7 +9,7 @@ with
 -- include: clock
 locked as materialized (
     select h.rid, h.scope, h.slot_key, h.slot, h.cancel_seq > h.seen_seq as is_cancelled,
-           least(h.deadline_at, case when h.status = 'queued' then h.start_before_at end) as ends_at
+           least(h.deadline_at, h.until_at, case when h.status = 'queued' then h.start_before_at end) as ends_at
     from run_head h
     where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint and h.parked is null and h.slot_key is not null
     for no key update

@@ -86,6 +86,7 @@ reservations as (
                         and t.folded and t.outcome <> 'unknown'))
 ),
 edges as (delete from swarm_edge x using chosen c where x.swarm_rid = c.rid),
+happened as (delete from swarm_event x using chosen c where x.swarm_rid = c.rid),
 tasks as (delete from swarm_task x using chosen c where x.swarm_rid = c.rid),
 swarms as (delete from swarm x using chosen c where x.rid = c.rid),
 heads as (delete from run_head x using doomed d where x.rid = d.rid)

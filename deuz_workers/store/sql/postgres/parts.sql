@@ -25,6 +25,7 @@ clock as materialized (
             and t.status in ('pending', 'ready'))                       as waits_for_slot,
     ceil(extract(epoch from h.due_at - c.now) * 1000)::bigint           as due_in_ms,
     ceil(extract(epoch from h.deadline_at - c.now) * 1000)::bigint      as deadline_in_ms,
+    ceil(extract(epoch from h.until_at - c.now) * 1000)::bigint         as until_in_ms,
     ceil(extract(epoch from h.start_before_at - c.now) * 1000)::bigint  as start_before_in_ms,
     floor(extract(epoch from h.created_at) * 1000)::bigint              as created_at_ms
 

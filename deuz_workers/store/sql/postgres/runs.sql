@@ -72,22 +72,28 @@ budgets as (
     on conflict do nothing
 ),
 swarms as (
-    insert into swarm (rid, slots, open, ready)
+    insert into swarm (rid, slots, open, ready, total, max_tasks, max_depth, max_spawn)
     select f.rid, %(swarm_slots)s::integer, cardinality(%(task_id)s::text[]),
-           (select count(*) from unnest(%(task_waiting)s::integer[]) as w(waiting) where w.waiting = 0)
+           (select count(*) from unnest(%(task_waiting)s::integer[]) as w(waiting) where w.waiting = 0),
+           cardinality(%(task_id)s::text[]), %(swarm_max_tasks)s::integer, %(swarm_max_depth)s::integer,
+           %(swarm_max_spawn)s::integer
     from first f
     where %(swarm_slots)s::integer is not null
 ),
 tasks as (
-    insert into swarm_task (swarm_rid, task_id, run_rid, status, waiting, rank, downstream)
-    select f.rid, t.task_id, t.run_rid, case when t.waiting = 0 then 'ready' else 'pending' end, t.waiting, t.rank, t.downstream
+    insert into swarm_task (swarm_rid, task_id, run_rid, status, waiting, rank, downstream, place, timeout_ms)
+    select f.rid, t.task_id, t.run_rid, case when t.waiting = 0 then 'ready' else 'pending' end, t.waiting, t.rank, t.downstream,
+           t.place - 1, t.timeout_ms
     from first f,
          unnest(%(task_rid)s::uuid[], %(task_id)s::text[], %(task_waiting)s::integer[], %(task_rank)s::bigint[],
-                %(task_downstream)s::integer[]) as t(run_rid, task_id, waiting, rank, downstream)
+                %(task_downstream)s::integer[], %(task_timeout_ms)s::bigint[])
+         with ordinality as t(run_rid, task_id, waiting, rank, downstream, timeout_ms, place)
 ),
 edges as (
-    insert into swarm_edge (swarm_rid, up, down)
-    select f.rid, e.up, e.down from first f, unnest(%(edge_up)s::text[], %(edge_down)s::text[]) as e(up, down)
+    insert into swarm_edge (swarm_rid, up, down, soft)
+    select f.rid, e.up, e.down, e.soft
+    from first f,
+         unnest(%(edge_up)s::text[], %(edge_down)s::text[], %(edge_soft)s::boolean[]) as e(up, down, soft)
 )
 select exists (select 1 from first) as created;
 
@@ -184,7 +190,8 @@ ended as (
         ripe     = false
     from clock c, lateral (
         select least(c.now + %(back_off_ms)s::float8 * interval '1 millisecond',
-                     (select d.deadline_at from run_head d where d.rid = %(rid)s::uuid and d.deadline_at > c.now)) as next_at
+                     (select d.deadline_at from run_head d where d.rid = %(rid)s::uuid and d.deadline_at > c.now),
+                     (select d.until_at from run_head d where d.rid = %(rid)s::uuid and d.until_at > c.now)) as next_at
     ) n
     where h.rid = %(rid)s::uuid and h.revision = %(expected)s::bigint
     returning h.rid, h.attempts
@@ -232,16 +239,23 @@ held as (
     where t.swarm_rid = k.swarm_rid and t.task_id = k.task_id
 ),
 swarm_row as materialized (
-    select s.rid, s.ready, s.running from swarm s
+    select s.rid, s.ready, s.running, s.journal_seq from swarm s
     where s.rid = (select swarm_rid from task)
     for no key update
 ),
 counted as (                                -- from the locked row: see commit.sql
     update swarm s set
-        running = l.running - (k.status = 'running')::integer,
-        ready   = l.ready - (k.status = 'ready')::integer
+        running     = l.running - (k.status = 'running')::integer,
+        ready       = l.ready - (k.status = 'ready')::integer,
+        journal_seq = l.journal_seq + 1
     from swarm_row l, task k
     where s.rid = l.rid
+),
+told as (
+    insert into swarm_event (swarm_rid, seq, type, task_id, detail, at)
+    select l.rid, l.journal_seq + 1, 'task.needs_reconciliation', k.task_id, json_build_object('reason', %(reason)s::text)::text,
+           coalesce(to_timestamp(%(now_ms)s::float8 / 1000), now())
+    from swarm_row l, task k
 ),
 key_row as materialized (
     select k.scope, k.key, k.used, k.waiting, l.slot
@@ -257,7 +271,7 @@ returned as (
     where k.scope = l.scope and k.key = l.key
 ),
 parked as (
-    update run_head h set parked = %(reason)s::text, slot = null, due_at = null, sweep_at = null, ripe = false,
+    update run_head h set parked = %(reason)s::text, slot = null, due_at = null, sweep_at = null, ripe = false, until_at = null,
         revision  = coalesce(%(as_revision)s::bigint, h.revision),
         commit_id = case when %(as_revision)s::bigint is null then h.commit_id end
     from locked l
@@ -292,6 +306,18 @@ readied as (
 ),
 counted as (
     update swarm s set ready = s.ready + 1 from readied k where s.rid = k.swarm_rid
+),
+own_swarm as materialized (                 -- of a swarm's own head, and its end is asked for
+    select s.rid, s.journal_seq from swarm s
+    where s.rid = (select rid from locked) and %(kind)s::text = 'cancel' and s.status = 'active' and not s.cancelling
+      and not exists (select 1 from before)
+    for no key update
+),
+cancelling as (
+    update swarm s set cancelling = true, journal_seq = l.journal_seq + 1 from own_swarm l where s.rid = l.rid
+),
+told as (
+    insert into swarm_event (swarm_rid, seq, type, at) select l.rid, l.journal_seq + 1, 'run.cancelled', c.now from own_swarm l, clock c
 ),
 woken as (
     update run_head h set

@@ -52,6 +52,7 @@ create table run_head (
     folded_to       integer     not null default 0,        -- messages from folded_from to before it need not be read
     folded_step     integer     not null default 0,        -- receipts of turns below need not be read
     parent_rid      uuid,                                  -- the run that delegated this one, constant for life
+    until_at        timestamptz,                           -- of a task that has a slot: when its attempt is over
     primary key (rid),
     constraint run_id_is_unique unique (run_id),           -- one store, one name; the scope only identifies
     constraint idempotency_key_is_unique_per_scope unique (scope, idem_key),
@@ -163,7 +164,14 @@ create table swarm (
     open        integer not null,                          -- tasks that have not ended
     ready       integer not null,
     running     integer not null default 0,
-    journal_seq bigint  not null default 0,                -- of the blackboard
+    journal_seq bigint  not null default 0,                -- of swarm_event
+    total       integer not null default 0,                -- tasks that it has, ended ones too
+    max_tasks   integer,                                   -- null: tasks create none
+    max_depth   integer,
+    max_spawn   integer,
+    cancelling  boolean not null default false,            -- somebody asked for its end: no slot is filled
+    draining    boolean not null default false,            -- somebody asked that no task begins
+    still       boolean not null default false,            -- its journal says that nothing can run before somebody answers
     primary key (rid),
     constraint swarm_status_is_known check (status in ('active', 'settled')),
     constraint counters_are_not_negative check (open >= 0 and ready >= 0 and running >= 0)
@@ -181,6 +189,9 @@ create table swarm_task (
     downstream  integer not null,                          -- dependents; whoever adds an edge raises it under this row's lock
     started_at  timestamptz,                               -- first slot
     ended_at    timestamptz,
+    place       integer not null default 0,                -- among the tasks of the swarm, as they were created
+    depth       integer not null default 0,                -- tasks above it, each of which created the next
+    timeout_ms  bigint,                                    -- of one attempt
     primary key (swarm_rid, task_id),
     constraint task_status_is_known check (status in (
         'pending',              -- to ready (the last upstream task completed), blocked, cancelled
@@ -198,9 +209,20 @@ create table swarm_edge (
     swarm_rid   uuid not null,
     up          text not null,
     down        text not null,
+    soft        boolean not null default false,            -- waits for any end of `up`; a hard one for its completion
     primary key (swarm_rid, up, down)
 );
 create index swarm_edge_down on swarm_edge (swarm_rid, down);
+
+create table swarm_event (                                 -- the journal of a swarm, dense
+    swarm_rid uuid        not null,
+    seq       bigint      not null,
+    type      text        not null,
+    task_id   text,
+    detail    text,                                        -- JSON
+    at        timestamptz not null,
+    primary key (swarm_rid, seq)
+);
 
 create table concurrency (                                 -- a key that runs of a scope name: how many of them may run at a time
     scope   text    not null,

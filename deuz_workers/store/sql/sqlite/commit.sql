@@ -34,6 +34,7 @@ update run_head as h set
     open_items   = :open_items,
     attempts     = case when :progress then 0 else h.attempts end,
     misses       = 0,
+    until_at_ms  = case when :status in ('queued', 'running') then h.until_at_ms end,
     due_at_ms    = new.due_at_ms
 from (
     select case
@@ -41,6 +42,8 @@ from (
         when o.wake_seq > :seen_seq or (:suspension is not null and :open_items = 0) then :now_ms
         else nullif(min(coalesce(:now_ms + :due_in_ms, 9223372036854775807),    -- the earliest of those that are not null
                         coalesce(o.deadline_at_ms, 9223372036854775807),
+                        case when :status in ('queued', 'running') then coalesce(o.until_at_ms, 9223372036854775807)
+                             else 9223372036854775807 end,
                         case when :status = 'queued' then coalesce(o.start_before_at_ms, 9223372036854775807)
                              else 9223372036854775807 end), 9223372036854775807)
         end as due_at_ms
@@ -83,4 +86,7 @@ values (:rid, :suspension, :item_id, :kind, :digest, :now_ms + :expires_in_ms, :
 
 -- name: settle_own_swarm
 -- The head of a swarm became final.
-update swarm set status = 'settled' where rid = :rid
+update swarm set status = 'settled' where rid = :rid and status = 'active' returning rid
+
+-- name: is_partial
+select 1 from swarm_task where swarm_rid = :rid and status <> 'completed' limit 1

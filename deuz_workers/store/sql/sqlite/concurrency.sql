@@ -27,7 +27,7 @@ update run_head as h set
     sweep_at_ms = case when h.cancel_seq > h.seen_seq
                        then min(coalesce(h.sweep_at_ms, ends.at_ms), coalesce(ends.at_ms, h.sweep_at_ms))
                        else ends.at_ms end
-from (select nullif(min(coalesce(deadline_at_ms, 9223372036854775807),
+from (select nullif(min(coalesce(deadline_at_ms, 9223372036854775807), coalesce(until_at_ms, 9223372036854775807),
                         case when status = 'queued' then coalesce(start_before_at_ms, 9223372036854775807)
                              else 9223372036854775807 end), 9223372036854775807) as at_ms
       from run_head where rid = :rid) as ends

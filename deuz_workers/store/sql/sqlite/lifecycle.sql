@@ -81,6 +81,9 @@ where rid = :rid and (status in ('settled', 'released') or scope_key in (select 
 -- name: prune_swarm_edge
 delete from swarm_edge where swarm_rid = :rid
 
+-- name: prune_swarm_event
+delete from swarm_event where swarm_rid = :rid
+
 -- name: prune_swarm_task
 delete from swarm_task where swarm_rid = :rid
 

@@ -8,6 +8,7 @@ select coalesce(:now_ms, cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 
     h.rid, h.scope, h.run_id, h.kind, h.agent, h.queue, h.priority, h.shard, h.revision, h.commit_id, h.version, h.status, h.phase,
     h.epoch, h.last_seq, h.journal_seq, h.seen_seq, h.body, h.mid_step, h.wake_seq, h.cancel_seq, h.open_items, h.parked,
     h.attempts, h.due_at_ms - :now_ms as due_in_ms, h.deadline_at_ms - :now_ms as deadline_in_ms,
+    h.until_at_ms - :now_ms as until_in_ms,
     h.start_before_at_ms - :now_ms as start_before_in_ms, h.tokens, h.cost_micros, h.model_step, h.swarm_rid, h.task_id,
     h.created_at_ms, h.slot_key, h.slot, h.compactions, h.folded_from, h.folded_to, h.folded_step, h.parent_rid,
     h.status = 'suspended' and exists (select 1 from pending_item p where p.rid = h.rid and p.suspension = h.suspension
@@ -84,11 +85,12 @@ insert into run_tag (rid, key, value) values (:rid, :key, :value)
 insert into budget_scope (key, limit_tokens, limit_micros) values (:key, :tokens, :micros)
 
 -- name: create_swarm
-insert into swarm (rid, slots, open, ready, running) values (:rid, :slots, :open, :ready, 0)
+insert into swarm (rid, slots, open, ready, running, total, max_tasks, max_depth, max_spawn)
+values (:rid, :slots, :open, :ready, 0, :open, :max_tasks, :max_depth, :max_spawn)
 
 -- name: create_task
-insert into swarm_task (swarm_rid, task_id, run_rid, status, waiting, rank)
-values (:swarm_rid, :task_id, :run_rid, case when :waiting = 0 then 'ready' else 'pending' end, :waiting, :rank)
+insert into swarm_task (swarm_rid, run_rid, task_id, status, waiting, rank, place, timeout_ms)
+values (:swarm_rid, :run_rid, :task_id, case when :waiting = 0 then 'ready' else 'pending' end, :waiting, :rank, :place, :timeout_ms)
 
 -- name: create_edge
-insert into swarm_edge (swarm_rid, up, down) values (:swarm_rid, :up, :down)
+insert into swarm_edge (swarm_rid, up, down, soft) values (:swarm_rid, :up, :down, :soft)

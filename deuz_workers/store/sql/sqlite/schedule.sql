@@ -80,7 +80,8 @@ update run_head as h set
     due_at_ms   = case when h.parked is null then next.at_ms end,
     sweep_at_ms = case when h.parked is null then next.at_ms end
 from (
-    select case when deadline_at_ms > :now_ms then min(deadline_at_ms, :now_ms + :back_off_ms) else :now_ms + :back_off_ms end as at_ms
+    select min(:now_ms + :back_off_ms, case when deadline_at_ms > :now_ms then deadline_at_ms else :now_ms + :back_off_ms end,
+               case when until_at_ms > :now_ms then until_at_ms else :now_ms + :back_off_ms end) as at_ms
     from run_head where rid = :rid
 ) as next
 where h.rid = :rid and h.revision = :expected
@@ -100,7 +101,7 @@ where h.run_id = :run_id and h.scope = :scope
 order by e.number
 
 -- name: park
-update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null,
+update run_head as h set parked = :reason, due_at_ms = null, sweep_at_ms = null, until_at_ms = null,
     revision = coalesce(:as_revision, h.revision), commit_id = case when :as_revision is null then h.commit_id end
 where h.rid = :rid and h.revision = :expected
   and (h.wake_seq = h.seen_seq or (:despite_notes and h.cancel_seq <= h.seen_seq))

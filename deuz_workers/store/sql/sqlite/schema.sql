@@ -43,7 +43,7 @@ create table run_head (
     status_at_ms      integer not null,             -- moved with status only
     idem_key          text,
     input_digest      text    not null,
-    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text, compactions integer not null default 0, folded_from integer not null default 0, folded_to integer not null default 0, folded_step integer not null default 0, parent_rid blob,
+    body              text    not null, misses integer not null default 0, begun integer not null default 0, slot_key text, slot text, compactions integer not null default 0, folded_from integer not null default 0, folded_to integer not null default 0, folded_step integer not null default 0, parent_rid blob, until_at_ms integer,
     constraint run_id_is_unique_over_all_scopes unique (run_id),
     constraint status_is_known check (status in ('queued', 'running', 'suspended', 'completed', 'stopped', 'failed')),
     constraint kind_is_known check (kind in ('agent', 'reducer', 'swarm')),
@@ -140,7 +140,7 @@ create table swarm (
     slots   integer not null,
     open    integer not null,                       -- tasks that have not ended
     ready   integer not null,
-    running integer not null,
+    running integer not null, journal_seq integer not null default 0, total integer not null default 0, max_tasks integer, max_depth integer, max_spawn integer, cancelling integer not null default 0, draining integer not null default 0, still integer not null default 0,
     constraint status_is_known check (status in ('active', 'settled')),
     constraint at_least_one_slot check (slots >= 1),
     constraint counters_are_not_negative check (open >= 0 and ready >= 0 and running >= 0)
@@ -155,7 +155,7 @@ create table swarm_task (
     waiting       integer not null,                 -- direct predecessors that have not completed
     rank          integer not null,                 -- order among the ready ones, lowest first
     started_at_ms integer,
-    ended_at_ms   integer,
+    ended_at_ms   integer, place integer not null default 0, depth integer not null default 0, timeout_ms integer,
     primary key (swarm_rid, task_id),
     constraint waiting_is_not_negative check (waiting >= 0),
     constraint who_waits_does_not_run check (waiting = 0 or status not in ('ready', 'running', 'completed')),
@@ -167,10 +167,20 @@ create index swarm_task_by_status on swarm_task (swarm_rid, status, rank);
 create table swarm_edge (
     swarm_rid blob not null,
     up        text not null,
-    down      text not null,
+    down      text not null, soft integer not null default 0,
     primary key (swarm_rid, up, down)
 ) strict, without rowid;
 create index swarm_edge_down on swarm_edge (swarm_rid, down, up);
+
+create table swarm_event (
+    swarm_rid blob    not null,
+    seq       integer not null,
+    at_ms     integer not null,
+    type      text    not null,
+    task_id   text,
+    detail    text,
+    primary key (swarm_rid, seq)
+) strict, without rowid;
 
 -- Budgets. SQLite has one writer at a time, so a settlement is folded into its scopes at once; there is no hot row to spare.
 
