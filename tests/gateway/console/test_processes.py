@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
+from playwright.async_api import expect
 
 from deuz_workers.app.access_tokens import AccessTokens
 from deuz_workers.app.loop_thread import LOOP
+from tests.faults.talking_agents import ANSWER
 from tests.gateway.console.markup import text_of
 from tests.gateway.console.people import form_of, hidden_of
+from tests.gateway.console.window import signed_in
 from tests.gateway.test_pool import Gateways, gateways
 from tests.workers.conftest import pool
 from tests.workers.pool import DEADLINE_S, Pool
 
 __all__ = ["gateways", "pool"]
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+
+async def test_a_dead_workers_words_vanish_from_the_page(pool: Pool, gateways: Gateways, chromium: Path) -> None:
+    """They are shown while they are written and again after a reload; when another worker begins anew they are gone, and the
+    page ends with the answer that was saved."""
+    first = pool.start()
+    gate = gateways.start()
+    token = gateways.headers["authorization"].removeprefix("Bearer ")
+    async with signed_in(chromium, gate.url, token) as ann, httpx.AsyncClient(headers=gateways.headers) as client:
+        started = await client.post(f"{gate.url}/v1/runs", json={"agent": "talker", "prompt": "gate", "stream": True})
+        await ann.look(f"/console/runs/{started.json()['run_id']}")
+        live = ann.page.locator("#live .said")
+        await expect(live).to_have_text(f"of {first.pid}: first half,")
+        await ann.page.reload()
+        await expect(live).to_have_text(f"of {first.pid}: first half,")
+        first.kill()
+        pool.start()
+        await expect(live).to_have_text("first half,")
+        pool.go("gate")
+        await expect(ann.page.locator(".chip").first).to_have_text("completed")
+        await expect(ann.page.locator("[data-part='output'] .said")).to_have_text(ANSWER)
+        await expect(ann.page.locator("[data-turn='1'] .said")).to_have_text(ANSWER)
+        await expect(live).to_have_count(0)
+        await ann.check()
 
 
 def test_a_session_outlives_the_gateway_that_began_it(pool: Pool, gateways: Gateways) -> None:

@@ -64,7 +64,22 @@ async def window(
 ) -> AsyncGenerator[Window]:
     """One that signed in with a new token, as a person does: typed, and Enter. `scripts` False: it runs none."""
     token = (await gate.token(name, *(scopes or ("default",))))["authorization"].removeprefix("Bearer ")
-    async with browser.opened(chromium) as opened, _page(opened, gate.url, size, scheme, scripts) as made:
+    async with signed_in(chromium, gate.url, token, size=size, scheme=scheme, scripts=scripts) as made:
+        yield made
+
+
+@asynccontextmanager
+async def signed_in(
+    chromium: Path,
+    url: str,
+    token: str,
+    *,
+    size: tuple[int, int] = WIDE,
+    scheme: Literal["light", "dark"] = "light",
+    scripts: bool = True,
+) -> AsyncGenerator[Window]:
+    """The same at any gateway, with a token that is there."""
+    async with browser.opened(chromium) as opened, _page(opened, url, size, scheme, scripts) as made:
         await made.look("/console")
         await made.page.get_by_label("Access token").fill(token)
         await made.page.keyboard.press("Enter")
