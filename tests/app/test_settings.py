@@ -46,6 +46,8 @@ def test_the_sample_file_lists_every_setting_with_its_default(monkeypatch: pytes
         "secret",
         "approval_secret",
         "gateway_secret",
+        "webhook_secret",
+        "webhook_secret_before",
         "producer_keys",
     }
 
