@@ -72,6 +72,8 @@ def pass_point(pool: Pool, app: Deuz, point: str) -> Passage:
             continue
         if result.status in ("completed", "failed"):
             _judge(pool, handle, result, passage)
+            if helper is None and point.endswith(" ended"):  # what follows the end is left to another one
+                helper = pool.start("threads", concurrency=4)
             _judge_chat(app, handle, result, passage)
             break
         _answer(handle, result, passage)
