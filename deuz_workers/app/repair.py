@@ -81,7 +81,8 @@ async def finish_chat(access: Access, head: Head, ttl_ms: int) -> None:
     chat = chat_of(head)
     if chat is None or access.leases is None:
         return
-    if not is_owed(await access.store.chat_state(head.rid), transcript_length(decode_envelope(head)), "asked"):
+    is_left = is_owed(await access.store.chat_state(head.rid), transcript_length(decode_envelope(head)), "asked")
+    if not is_left and not head.has_work:
         return
     with contextlib.suppress(AgentRunLeaseError, LeaseStoreUnavailableError):
         async with _claimed(access, access.leases, head, ttl_ms, most_ms=ttl_ms):

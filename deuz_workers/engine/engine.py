@@ -285,9 +285,9 @@ class Engine:
         hold.saw(head.revision)
         if not head.has_work:
             return "idle"
+        if head.status in FINAL and (left := await chat_after_end(gear, head, hold)):
+            return left
         if head.status in FINAL and head.phase != "extracting":
-            if left := await chat_after_end(gear, head, hold):
-                return left
             bells.extend(await cancel_children(gear, head))
             return "ended"
         if young_ms is not None and head.mid_step:

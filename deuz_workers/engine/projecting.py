@@ -84,8 +84,8 @@ async def project(
         told = await _written(target, store, run, await read_transcript(store, loaded, run), state, occasion, may_write)
         if told is None:
             return None
-    elif occasion == "asked":
-        return Projected(state, head.has_work)
+    elif occasion == "asked" and not head.has_work:
+        return Projected(state, due=False)
     else:
         told = state
     if told.status not in ("saved", state.status):

@@ -125,6 +125,7 @@ async def test_a_plain_run_binds_nothing_that_it_does_not_use(memory: World) -> 
     }
 
 
+@pytest.mark.spec("BND-005")
 @pytest.mark.parametrize("other", [Chat("d"), Chat("c", "team"), Chat("c", store=PlainChats())])
 async def test_a_resume_with_another_chat_is_refused(world: World, other: Chat) -> None:
     """Another id, another scope, another store: before any write. Named again or not, the first one goes on."""
@@ -147,3 +148,27 @@ async def test_a_resume_of_a_run_without_a_chat_brings_none(world: World) -> Non
     result = await resume_agent(agent(), "r", store=world.store, approvals=verdicts, chat=Chat("c"))
     assert str((result.error or {})["message"]).startswith(SENTENCE)
     assert await world.loaded("r") == stored
+
+
+@pytest.mark.spec("BND-005")
+@pytest.mark.parametrize("others", [(), ("c",), ("b", "c"), ("c", "b")])
+async def test_a_resume_with_other_fallbacks_is_refused(world: World, others: tuple[str, ...]) -> None:
+    """None, another one, one more, another order: before any write."""
+
+    def made(*names: str) -> Agent:
+        @tool(needs_approval=True)
+        async def act(n: int) -> str:
+            return "did it"
+
+        script = calls(call("act", n=1)), "done"
+        return Agent(
+            "x", model=MockModel(script), tools=[act], fallback_models=[MockModel(script, model=name) for name in names]
+        )
+
+    waiting = await world.process(made("b")).aio.run_embedded("x", "go", run_id="r")
+    verdicts = {item.approval_id: True for item in waiting.pending_approvals}
+    stored = await world.loaded("r")
+    result = await world.process(made(*others)).aio.resume_embedded("r", approvals=verdicts)
+    assert str((result.error or {})["message"]).startswith(SENTENCE)
+    assert await world.loaded("r") == stored
+    assert (await world.process(made("b")).aio.resume_embedded("r", approvals=verdicts)).status == "completed"

@@ -18,6 +18,7 @@ from deuz_workers import (
     CompactionPolicy,
     ConfigurationError,
     Guardrails,
+    MemoryScope,
     MockModel,
     RevisionConflictError,
     Rewrite,
@@ -36,6 +37,8 @@ from deuz_workers.providers.script import Entry, call, calls, reply
 from deuz_workers.store import open_store
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
 from tests.app.chats import ChatFault, ConditionalChats, PlainChats, fails, process
+from tests.app.remembering import TEA, memory_of, model_of, remembered, remembering, says
+from tests.app.remembering import texts as texts_of_memories
 from tests.app.world import World
 
 SENTENCE = "Native agent binding changed across resume."
@@ -645,3 +648,48 @@ async def test_a_message_is_compared_by_what_it_says() -> None:
     more = Agent("x", model=MockModel(["hi", "fine"]))
     await run_agent(more, messages=[*copied, user("and?")], run_id="b", chat=Chat("c", store=chats))
     assert chats.records["c"].message_ids == ("a:0", "a:1", "b:2", "b:3")
+
+
+@pytest.mark.spec("CHT-003")
+async def test_what_is_remembered_for_the_model_is_said_in_the_chat(world: World) -> None:
+    """A later run has to be sent exactly what this one was: the recall stands in its transcript and its chat."""
+    await world.store.write_memories("default", [remembered("likes tea")])
+    agent = remembering(says(), memory=memory_of(says(), extract=False))
+    result = await world.process(agent).aio.run_embedded("x", "tea?", run_id="r", chat=Chat("c"))
+    record = await world.store.load_chat("c")
+    assert record is not None
+    assert [message.role for message in record.messages] == ["user", "system", "assistant"]
+    assert "likes tea" in record.messages[1].text
+    assert record.messages == result.transcript
+    assert list(model_of(agent).requests[0].messages)[:2] == list(record.messages)[:2]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_chat_and_memory_follow_one_end(memory: World, applied: bool) -> None:
+    """Died at each commit of a run that has both: one chat, one memory, and nothing is due any more."""
+    for commit in range(1, 8):
+        run_id, scope = f"r{commit}", MemoryScope(user_id=f"user {commit}")
+        store = CrashingStore(memory.store, at=commit, applied=applied)
+        result: AgentResult[Any] | None = None
+        for given in (store.as_store, None, None):
+            agent = remembering(says(*TEA, *TEA), memory=memory_of(says(*TEA, *TEA), scope=scope))
+            app = memory.process(agent, store=given)
+            try:
+                if await memory.store.head("default", run_id) is None:
+                    result = await app.aio.run_embedded("x", "go", run_id=run_id, chat=Chat(run_id))
+                else:
+                    result = await app.aio.resume_embedded(run_id)
+            except ProcessDied:
+                continue
+        assert result is not None
+        assert result.status == "completed", commit
+        record = await memory.store.load_chat(run_id)
+        assert record is not None
+        assert (record.messages, record.revision) == (result.transcript, 1), commit
+        agent = remembering(says(*TEA), memory=memory_of(says(*TEA), scope=scope))
+        repaired = await reconcile_agent_run(run_id, store=memory.store, agent=agent)
+        assert (repaired.chat, repaired.memory) == ("saved", "completed"), commit
+        assert await texts_of_memories(memory, scope) == ["likes tea"], commit
+        assert await memory.store.load_chat(run_id) == record, commit
+        head = await memory.head(run_id)
+        assert (head.phase, head.due_in_ms, head.has_work) == ("loop", None, False), commit
