@@ -39,6 +39,7 @@ class MemoryBreakers:
 
     async def failed(self, model: str) -> None:
         with self._lock:
+            self._trying.pop(model, None)
             self._failing[model] = self._failing.get(model, CLOSED).after_failure(self._clock.monotonic_ms())
 
     def heard(self, model: str) -> None:

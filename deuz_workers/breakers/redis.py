@@ -46,6 +46,7 @@ FAILED = (
     + """
 local failures = math.min(redis.call('HINCRBY', KEYS[1], 'failures', 1), tonumber(ARGV[1]))
 redis.call('HSET', KEYS[1], 'failures', failures)
+redis.call('HDEL', KEYS[1], 'trying')
 if failures >= tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'open_until_ms', now + ARGV[2]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return failures
@@ -59,14 +60,16 @@ local failures = tonumber(redis.call('HGET', KEYS[1], 'failures') or '0')
 if failures < tonumber(ARGV[1]) then return {0, failures, 0} end
 local open_until = tonumber(redis.call('HGET', KEYS[1], 'open_until_ms') or '0')
 if now < open_until then return {open_until - now, failures, 0} end
-redis.call('HSET', KEYS[1], 'open_until_ms', now + ARGV[2])
-return {0, failures, now + ARGV[2]}
+local trying = redis.call('HINCRBY', KEYS[1], 'tries', 1)
+redis.call('HSET', KEYS[1], 'open_until_ms', now + ARGV[2], 'trying', trying)
+return {0, failures, trying}
 """
 )
-"""`Breaker.asked`, by the server's clock: of all processes one call tries. Third, until when it keeps the others back."""
+"""`Breaker.asked`, by the server's clock: of all processes one call tries. Third, its number; 0: it is none that tries."""
 UNTRIED = """
-if tonumber(redis.call('HGET', KEYS[1], 'open_until_ms') or '0') ~= tonumber(ARGV[1]) then return 0 end
+if redis.call('HGET', KEYS[1], 'trying') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'open_until_ms', 0)
+redis.call('HDEL', KEYS[1], 'trying')
 return 1
 """
 """`Breaker.untried`."""
@@ -79,8 +82,8 @@ class _View:
     seen_ms: int
     fails: bool
     is_looked_at: bool = False
-    granted_until_ms: int = 0
-    """By the server's clock, where a call of this process was let pass as the one that tries; else 0."""
+    trying: int = 0
+    """Number of the call of this process that was let pass as the one that tries; else 0."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,21 +122,21 @@ class RedisBreakers:
         answer = await asyncio.to_thread(self._evaluate, mine, ASKED, model, OPENS_AFTER, OPEN_MS)
         if answer is None:
             return await mine.memory.wait_ms(model)
-        wait_ms, failures, granted_until_ms = int(answer[0]), int(answer[1]), int(answer[2])
+        wait_ms, failures, trying = int(answer[0]), int(answer[1]), int(answer[2])
         if not failures:
             mine.memory.heard(model)
         if view is not None and wait_ms:
-            granted_until_ms = view.granted_until_ms  # of the call that tries, which may be this process's own
-        mine.views[model] = _View(self._clock.monotonic_ms(), failures > 0, granted_until_ms=granted_until_ms)
+            trying = view.trying  # of the call that tries, which may be this process's own
+        mine.views[model] = _View(self._clock.monotonic_ms(), failures > 0, trying=trying)
         return wait_ms
 
     async def untried(self, model: str) -> None:
         mine = self._mine()
         await mine.memory.untried(model)
         view = mine.views.get(model)
-        if view is not None and view.granted_until_ms:
-            granted_until_ms, view.granted_until_ms = view.granted_until_ms, 0
-            await asyncio.to_thread(self._evaluate, mine, UNTRIED, model, granted_until_ms)
+        if view is not None and view.trying:
+            trying, view.trying = view.trying, 0
+            await asyncio.to_thread(self._evaluate, mine, UNTRIED, model, trying)
 
     async def failed(self, model: str) -> None:
         mine = self._mine()
@@ -149,7 +152,7 @@ class RedisBreakers:
         view = mine.views.get(model)
         if view is None or not view.fails:
             return
-        view.fails, view.granted_until_ms = False, 0
+        view.fails, view.trying = False, 0
         threading.Thread(target=self._reset, args=(mine, model), name="deuz-breaker", daemon=True).start()
 
     async def close(self) -> None:
