@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, cast
 
 import psycopg
@@ -12,6 +14,7 @@ import pytest
 from deuz_workers.errors import MigrationMissingError, SchemaTooNewError, StoreError, StoreUnavailableError
 from deuz_workers.store import migrate, open_store, opening
 from deuz_workers.store.migrations import Migration, load_migrations
+from deuz_workers.store.opening import dialect_of
 from tests import servers
 
 CATALOG = (
@@ -69,6 +72,31 @@ async def test_migrating_again_does_nothing(postgres_dsn: str) -> None:
     store = open_store(postgres_dsn)
     await store.check_schema()
     await store.close()
+
+
+async def test_an_old_estimate_without_money_counts_as_one_without_a_price(postgres_dsn: str, tmp_path: Path) -> None:
+    """In both databases, for rows of a build that did not write down whether a price was known; one with money had a price, and
+    rows of later builds say it themselves."""
+    rows = [("old", 0, ""), ("old money", 7, ""), ("new and free", 0, "m")]
+    for url in (postgres_dsn, f"sqlite:///{tmp_path}/runs.db"):
+        dialect = dialect_of(url)
+        every = load_migrations(dialect.name)
+        before = next(at for at, one in enumerate(every) if one.name == "unpriced")
+        await dialect.migrate(every[:before])
+        opened: Any = psycopg.connect(url) if dialect.name == "postgres" else sqlite3.connect(tmp_path / "runs.db")
+        rid, at = ("gen_random_uuid()", "at") if dialect.name == "postgres" else ("randomblob(16)", "at_ms")
+        when = "now()" if dialect.name == "postgres" else "1"
+        for request_id, micros, model in rows:
+            opened.execute(
+                f"insert into reservation (rid, request_id, scope_key, tokens, micros, {at}, model) "
+                f"values ({rid}, '{request_id}', 'k', 5, {micros}, {when}, '{model}')"
+            )
+        opened.commit()
+        await dialect.migrate(every)
+        found = {name: bool(priced) for name, priced in opened.execute("select request_id, priced from reservation").fetchall()}
+        assert found == {"old": False, "old money": True, "new and free": True}
+        opened.close()
+        await dialect.close()
 
 
 async def test_two_migrators_at_once(postgres_dsn: str) -> None:
