@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.edits import Edit, Mutant
 from tests.simulation.edits import mutant as _mutant
+from tests.simulation.mutations_of_memory import MUTANTS_OF_MEMORY
 from tests.simulation.mutations_of_runs import MUTANTS_OF_RUNS
 
 ENGINE = "engine/engine.py"
@@ -421,4 +422,5 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/engine/test_full_queues.py",
     ),
     *MUTANTS_OF_RUNS,
+    *MUTANTS_OF_MEMORY,
 )
