@@ -36,6 +36,8 @@ from deuz_workers import (
     agent_tool,
     client_tool,
     reducer,
+    run_agent,
+    run_agent_sync,
     tokens_above,
     tool,
 )
@@ -203,6 +205,29 @@ def scripted(name: str, *script: Entry, **given: Any) -> Agent:
     return Agent(name, model=MockModel(script), **given)
 
 
+@tool
+async def consult(context: ToolContext) -> str:
+    """Start a run in the context of this one, from the loop."""
+    inner = scripted("consulted", calls(call("note", text="x").with_id("n")), "advice", tools=[note])
+    run_id, part = f"{context.run_id}-loop", context.execution.child("loop")
+    return str((await run_agent(inner, "what?", run_id=run_id, execution=part)).text)
+
+
+@tool
+def consult_here(context: ToolContext) -> str:
+    """The same from a thread."""
+    inner = scripted("consulted", calls(call("note", text="x").with_id("n")), "advice", tools=[note])
+    run_id, part = f"{context.run_id}-thread", context.execution.child("thread")
+    return str(run_agent_sync(inner, "what?", run_id=run_id, execution=part).text)
+
+
+@tool
+async def consult_long(context: ToolContext) -> str:
+    """One whose model never answers."""
+    part = context.execution.child("long")
+    return str((await run_agent(scripted("silent", hangs()), "what?", run_id=f"{context.run_id}-long", execution=part)).text)
+
+
 def agents() -> list[Agent]:
     """Made anew for every application, as a process does."""
     two = calls(call("note", text="a").with_id("a"), call("look", text="b").with_id("b"))
@@ -258,6 +283,8 @@ def agents() -> list[Agent]:
                 scripted("mute-below", ModelRequestError("no such model")),
             ],
         ),
+        scripted("nesting", calls(call("consult"), call("consult_here")), "done", tools=[consult, consult_here]),
+        scripted("nesting-long", calls(call("consult_long")), "never", tools=[consult_long]),
         scripted("waiting-below", calls(call("slow", prompt="wait")), "never", tools=[agent_tool("slow")]),
         scripted(
             "asking-below",
