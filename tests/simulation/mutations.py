@@ -375,7 +375,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a parked task keeps its slot",
         "store/sqlite_runs.py",
-        '            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started)\n',
+        '            move_task(tx, row["swarm_rid"], row["task_id"], "needs_reconciliation", only_from=started, detail=why)\n',
         "            pass\n",
         "tests/store/test_dialects_agree.py",
         "tests/store/test_conformance.py",
