@@ -21,8 +21,53 @@ ENVELOPE = "core/envelope.py"
 DOOR = "app/door.py"
 SETTLING = "app/settling.py"
 INPUTS_SQL = "store/sql/sqlite/inputs.sql"
+CHAT = "core/chat.py"
+CHATS_SQL = "store/sql/sqlite/chats.sql"
+TEST_CHATS = "tests/app/test_chats.py"
 
 MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
+    mutant(
+        "a chat that went on without the run is written over",
+        CHAT,
+        '    if occasion == "leg" or fingerprint(stored)',
+        '    if occasion != "never" or fingerprint(stored)',
+        TEST_CHATS,
+    ),
+    mutant(
+        "a chat that has everything is written again",
+        CHAT,
+        '        return "keep"\n',
+        '        return "write"\n',
+        TEST_CHATS,
+    ),
+    mutant(
+        "an executor that dies before the chat of a run leaves it to nobody",
+        "core/draft.py",
+        "            self.due_in_ms = 0  # until its chat is written\n",
+        "            pass\n",
+        TEST_CHATS,
+    ),
+    mutant(
+        "an answer that came while a chat was written is forgotten",
+        "store/sqlite_chats.py",
+        'for name in ("revision", "open_items", "wake_seq")',
+        'for name in ("revision",)',
+        "tests/store/test_conformance.py",
+    ),
+    mutant(
+        "of two that keep the state of a chat both do",
+        CHATS_SQL,
+        "body = excluded.body where run_chat.seq = :seq\n",
+        "body = excluded.body where true\n",
+        "tests/store/test_conformance.py",
+    ),
+    mutant(
+        "what a hook made of a history is said in the chat",
+        "core/transcript.py",
+        "[rewrite.length :])",
+        "[:])",
+        "tests/core/test_chat.py",
+    ),
     mutant(
         "a model that failed over is called again",
         CANDIDATES,
