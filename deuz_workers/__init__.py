@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.app.execution import ExecutionContext, create_execution_context
     from deuz_workers.app.handle import Handle, SwarmHandle
+    from deuz_workers.app.handoffs import handoff
     from deuz_workers.app.pending import PendingApproval, PendingClientCall
     from deuz_workers.app.producer_key import ProducerKey
     from deuz_workers.app.reducer import Reducer, reducer
@@ -119,6 +120,7 @@ if TYPE_CHECKING:
         ArgumentsDelta,
         Discard,
         GuardrailPart,
+        HandoffPart,
         Missed,
         OutputDraft,
         OutputElement,
@@ -234,6 +236,7 @@ __all__ = [
     "GuardrailPart",
     "Guardrails",
     "Handle",
+    "HandoffPart",
     "HookError",
     "ImagePart",
     "Inconclusive",
@@ -347,6 +350,7 @@ __all__ = [
     "client_tool",
     "cost_above",
     "create_execution_context",
+    "handoff",
     "inspect_run",
     "reconcile_agent_run",
     "reducer",
@@ -379,6 +383,7 @@ _HOMES = {
     "app.deuz": ("Deuz",),
     "app.execution": ("ExecutionContext", "create_execution_context"),
     "app.handle": ("Handle", "SwarmHandle"),
+    "app.handoffs": ("handoff",),
     "app.pending": ("PendingApproval", "PendingClientCall"),
     "app.producer_key": ("ProducerKey",),
     "app.reducer": ("Reducer", "reducer"),
@@ -393,6 +398,7 @@ _HOMES = {
         "ArgumentsDelta",
         "Discard",
         "GuardrailPart",
+        "HandoffPart",
         "Missed",
         "OutputDraft",
         "OutputElement",

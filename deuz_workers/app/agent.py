@@ -23,6 +23,7 @@ from deuz_workers.ports.tool import Tool
 from deuz_workers.ports.verify import Verify
 from deuz_workers.tools.decorator import tool
 from deuz_workers.tools.output import Output
+from deuz_workers.tools.transfer import TransferTool
 
 F = TypeVar("F")
 
@@ -66,6 +67,7 @@ class Agent:
         memory: Memory | None = None,
         spawn: Spawn | None = None,
         on_failure: OnFailure | None = None,
+        handoffs: Iterable[Agent | str | TransferTool] = (),
     ) -> None:
         """Nothing is connected or sent.
 
@@ -104,6 +106,8 @@ class Agent:
             spawn: of a run that is a task of a swarm: takes the accepted output and a `SpawnContext`, returns `TaskRequest`s,
                 which become tasks with the end of this one.
             on_failure: the same where it fails, with a `FailureContext`.
+            handoffs: whom its runs may be handed over to, who then go on with the conversation: agents, names of those that the
+                application has, or what `handoff` made. See docs/handoffs.md.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -111,6 +115,7 @@ class Agent:
         self.queue = check_name(f"agent {name!r}: the queue", queue)
         self.concurrency_key = None if concurrency_key is None else check_id("a concurrency key", concurrency_key)
         self.budget = _budget(name, budget)
+        self.handoffs = _handoffs(name, handoffs)
         made = _model(name, model)
         fallbacks = _fallbacks(name, made, fallback_models)
         self.definition = AgentDefinition(
@@ -191,6 +196,12 @@ def _fallbacks(agent: str, model: Model, given: object) -> tuple[Model, ...]:
     return fallbacks
 
 
+def _handoffs(agent: str, given: Iterable[Agent | str | TransferTool]) -> tuple[TransferTool, ...]:
+    from deuz_workers.app.handoffs import handoffs_of
+
+    return handoffs_of(agent, given)
+
+
 def _tools(agent: str, given: Iterable[Tool | Callable[..., Any] | Agent]) -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for item in given:
@@ -217,7 +228,7 @@ def _from_function(agent: str, item: object) -> object:
 def _limits(agent: str, limits: Limits | None) -> Limits:
     limits = limits or Limits()
     for name, value in limits.to_record().items():
-        least = 0 if name in ("max_retries", "max_reruns") else 1
+        least = 0 if name in ("max_retries", "max_reruns", "max_handoffs") else 1
         if type(value) is not int or value < least:
             raise ConfigurationError(f"agent {agent!r}: limit {name} is a whole number from {least}, not {value!r}")
     return limits

@@ -17,6 +17,7 @@ from deuz_workers.app.connections import breakers_of, leases_beside, leases_of, 
 from deuz_workers.app.conversation import Content, GivenMessage
 from deuz_workers.app.doorbell import AppDoorbell
 from deuz_workers.app.handle import Handle, SwarmHandle
+from deuz_workers.app.handoffs import with_team
 from deuz_workers.app.live_channel import LiveChannel
 from deuz_workers.app.loop_thread import LOOP
 from deuz_workers.app.operating import Operator
@@ -83,11 +84,11 @@ class Deuz:
         Raises ConfigurationError for a name that is there twice, and for what is no agent or reducer.
         """
         given = with_subagents(_checked(agents, Agent, "an agent"))
+        self.agents: Mapping[str, Agent] = {agent.name: agent for agent in given}
         self.registry = AppRegistry(
-            [agent.definition for agent in given],
+            [with_team(agent, self.agents) for agent in given],
             [reducer.definition for reducer in _checked(reducers, Reducer, "a reducer")],
         )
-        self.agents: Mapping[str, Agent] = {agent.name: agent for agent in given}
         self.prices = PriceList(prices)
         self.on_budget_warning = on_budget_warning
         self.clock: Clock = SystemClock()

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 from deuz_workers.app.access import Access, not_found
+from deuz_workers.app.handoffs import as_executed
 from deuz_workers.app.narrowing import store_policy
 from deuz_workers.app.pending import Pending
 from deuz_workers.core.bare_id import names_one_call
 from deuz_workers.core.change import Bell, ItemAnswer
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.delegation import is_below
+from deuz_workers.core.envelope import decode_envelope
 from deuz_workers.core.pending_item import CallBinding, CallItem, CallItemKind, arguments_digest, read_call_items
 from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.run import Run, read_run
@@ -283,7 +285,7 @@ class Door:
             return
         head = await self.access.head(self.scope, self.run_id)
         agent = self.access.registry.agent(head.agent)
-        tool = None if agent is None else agent.tools.get(item.binding.tool)
+        tool = None if agent is None else as_executed(agent, decode_envelope(head)).tools.get(item.binding.tool)
         if tool is None:
             return
         try:

@@ -19,6 +19,7 @@ from deuz_workers.app.below import read_below
 from deuz_workers.app.charging import added_budgets
 from deuz_workers.app.chat import check_chat, with_chat
 from deuz_workers.app.driven import alone, answered, doorbell_of
+from deuz_workers.app.handoffs import as_executed
 from deuz_workers.app.ledger import accounting
 from deuz_workers.app.narrowing import narrow
 from deuz_workers.app.nested_drive import held_to
@@ -217,7 +218,8 @@ async def _resume_embedded(
             answers.check(loaded)
             warnings = answers.warnings(loaded)
             definition = app.registry.agent(agent)
-            settles = answers.settle(loaded, NO_TOOLS if definition is None else definition.tools)
+            known = None if definition is None else as_executed(definition, decode_envelope(loaded.head))
+            settles = answers.settle(loaded, NO_TOOLS if known is None else known.tools)
             if loaded.head.status in FINAL:
                 await drop_late_signal(app.access, loaded.head, app.settings.lease_ttl_ms)
             if loaded.head.status in FINAL or (loaded.head.has_report and not settles):

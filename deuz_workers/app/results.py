@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar, cast
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
 from deuz_workers.core.accounting import Accounting, accounting_of
 from deuz_workers.core.change import Head
+from deuz_workers.core.handoff import NO_HANDOFFS, Handoff
 from deuz_workers.core.messages import Message
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.core.reconciliation import approval_id_of, arguments_of, effect_id, is_unknown
@@ -101,6 +102,8 @@ class AgentResult(Generic[T]):
     """Totals of the budget that the run spends from, whoever else does; without one, of its own calls."""
     transcript: tuple[Message, ...] = field(default=(), repr=False)
     """The messages as they were said; `messages` leaves out what compaction made room of."""
+    handoffs: tuple[Handoff, ...] = NO_HANDOFFS
+    """Transfers that were accepted, in order; the last one says who drives the run."""
 
     @property
     def output(self) -> T:
@@ -173,6 +176,7 @@ def result_of(
         pending_client_calls=(*pending_client_calls(loaded.items, head.scope), *below.client_calls) if suspended else (),
         unknown_effects=effects_of(run, signing) if head.parked is not None else below.effects,
         accounting=accounting or accounting_of(envelope),
+        handoffs=envelope.handoffs,
     )
 
 

@@ -74,6 +74,19 @@ class GuardrailPart:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoffPart:
+    """A transfer was accepted, and that is saved: `to` drives the run from the next turn on."""
+
+    source: str
+    """Name of the agent that called it."""
+    to: str
+    tool_call_id: str
+    reason: str | None = None
+    """What its model gave."""
+    type: Literal["handoff"] = "handoff"
+
+
+@dataclass(frozen=True, slots=True)
 class SubAgentPart:
     """Something that happens in a run below: what a reader of that run is shown, drafts and results apart."""
 
@@ -89,7 +102,7 @@ class SubAgentPart:
 class PartEvent:
     """An ordinary part of the stream. `step` is the turn, 0 where the part belongs to none."""
 
-    part: TextDelta | ReasoningDelta | ArgumentsDelta | GuardrailPart | WarningPart | SubAgentPart
+    part: TextDelta | ReasoningDelta | ArgumentsDelta | GuardrailPart | HandoffPart | WarningPart | SubAgentPart
     step: int = 0
     type: Literal["part"] = "part"
 
@@ -103,7 +116,7 @@ class PhaseEvent:
     call_attempt: int
     attempt: int = 0
     model: str | None = None
-    """Which is called, where it is not the agent's own."""
+    """Which is called, where it is not that of the run's own agent."""
     type: Literal["phase"] = "phase"
 
 

@@ -15,6 +15,7 @@ from deuz_workers.app.stream_events import (
     ArgumentsDelta,
     Discard,
     GuardrailPart,
+    HandoffPart,
     Missed,
     OutputDraft,
     OutputElement,
@@ -97,6 +98,10 @@ class StreamView:
                 reason, call_id = (None if data.get(name) is None else str(data[name]) for name in ("reason", "call_id"))
                 fired = GuardrailPart(str(data["hook"]), str(data["action"]), str(data["name"]), reason, call_id)
                 yield PartEvent(fired, part.step)
+            case "handoff":
+                reason = None if data.get("reason") is None else str(data["reason"])
+                made = HandoffPart(str(data["from"]), str(data["to"]), str(data["call_id"]), reason)
+                yield PartEvent(made, part.step)
             case "warning":
                 yield from self._warn(str(data["setting"]), str(data["message"]))
             case "end":

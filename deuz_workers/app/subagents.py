@@ -61,9 +61,9 @@ def agent_tool(
 
 
 def with_subagents(agents: Iterable[Agent]) -> list[Agent]:
-    """`agents`, then all that they delegate to and are not among them, each once.
+    """`agents`, then all that they delegate or hand over to and are not among them, each once.
 
-    Raises `ConfigurationError` where an agent that is delegated to has the name of another one.
+    Raises `ConfigurationError` where one of these has the name of another one.
     """
     found = list(agents)
     by_name = {agent.name: agent for agent in found}
@@ -72,8 +72,8 @@ def with_subagents(agents: Iterable[Agent]) -> list[Agent]:
             known = by_name.setdefault(target.name, target)
             if known is not target:
                 raise ConfigurationError(
-                    f"agent {agent.name!r} delegates to an agent {target.name!r}, and the application has another one of that "
-                    "name; rename one of them"
+                    f"agent {agent.name!r} delegates or hands over to {target.name!r}, and the application has another one of "
+                    "that name; rename one of them"
                 )
             if not any(known is other for other in found):
                 found.append(target)
@@ -81,8 +81,8 @@ def with_subagents(agents: Iterable[Agent]) -> list[Agent]:
 
 
 def targets_of(agent: Agent) -> list[Agent]:
-    """Agents that its tools delegate to, as far as they are objects."""
-    targets: list[Any] = [getattr(tool, "target", None) for tool in agent.tools.values()]
+    """Agents that its tools delegate to, or that it hands over to, as far as they are objects."""
+    targets: list[Any] = [getattr(tool, "target", None) for tool in (*agent.tools.values(), *agent.handoffs)]
     return [target for target in targets if isinstance(target, Agent)]
 
 

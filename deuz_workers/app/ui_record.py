@@ -93,7 +93,7 @@ class UiRecord:
                 self.draft = (step, int(data["callAttempt"]), int(data["chars"]))
             case "state":
                 self.state = {name: value for name, value in data.items() if name not in ("runId", "seq")}
-            case "tool" | "guardrail" | "warning":
+            case "tool" | "guardrail" | "handoff" | "warning":
                 self.told.add(once(data))
             case _:
                 pass

@@ -23,6 +23,8 @@ class AgentState:
     step: int = 0
     attempt: int = 0
     """Which request for the final answer is under way, 0 before the first."""
+    active_agent: str | None = None
+    """Name of the agent that the run was handed over to; None: its own."""
     partial: Any = None
     """The typed answer as far as it is written, as plain data; nothing vouches for it."""
     output: Any = None
@@ -61,7 +63,7 @@ def _apply(state: AgentState, data: Mapping[str, Any]) -> AgentState:
         case "phase":
             attempt, step = int(data.get("attempt", 0)), int(data.get("step", 0))
             partial = state.partial if (attempt, step) == (state.attempt, state.step) else None
-            running = AgentState(tools=state.tools, warnings=state.warnings, run_id=state.run_id, seq=seq, status="running")
+            running = replace(_kept(state), seq=seq, status="running")
             return replace(running, phase=data.get("phase"), step=step, attempt=attempt, partial=partial)
         case "draft":
             return replace(state, partial=data.get("partial"), attempt=int(data.get("attempt", 0)))
@@ -69,6 +71,8 @@ def _apply(state: AgentState, data: Mapping[str, Any]) -> AgentState:
             return replace(state, partial=None) if data.get("step") == state.step else state
         case "tool":
             return replace(state, tools=(*state.tools, _without_place(data)))
+        case "handoff":
+            return replace(state, active_agent=data.get("toAgent"))
         case "warning":
             return replace(state, warnings=(*state.warnings, _without_place(data)))
         case "state":
@@ -79,7 +83,7 @@ def _apply(state: AgentState, data: Mapping[str, Any]) -> AgentState:
 
 def _ended(state: AgentState, data: Mapping[str, Any]) -> AgentState:
     status = data.get("status")
-    base = AgentState(state.run_id, state.seq, "idle", step=state.step, tools=state.tools, warnings=state.warnings)
+    base = replace(_kept(state), step=state.step)
     match status:
         case "completed":
             return replace(base, status="completed", output=data.get("output"))
@@ -92,6 +96,11 @@ def _ended(state: AgentState, data: Mapping[str, Any]) -> AgentState:
             return replace(base, status="failed", error=data.get("error"))
         case _:
             return state
+
+
+def _kept(state: AgentState) -> AgentState:
+    """What is of the whole run."""
+    return AgentState(state.run_id, state.seq, tools=state.tools, warnings=state.warnings, active_agent=state.active_agent)
 
 
 def _without_place(data: Mapping[str, Any]) -> Mapping[str, Any]:

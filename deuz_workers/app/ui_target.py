@@ -13,6 +13,7 @@ from deuz_workers.app.results import AgentResult
 from deuz_workers.app.stream_events import (
     Discard,
     GuardrailPart,
+    HandoffPart,
     Missed,
     OutputDraft,
     PartEvent,
@@ -78,6 +79,8 @@ class UiTarget:
                 self._show(_once(_tool_part(event)))
             case PartEvent(GuardrailPart() as fired, step):
                 self._show(_once(_guardrail_part(fired, step)))
+            case PartEvent(HandoffPart() as made, step):
+                self._show(_once(_handoff_part(made, step)))
             case PartEvent(WarningPart(warning)):
                 self._show(_once(agent_part("warning", setting=warning.setting, message=redact(warning.message))))
             case Missed():
@@ -100,6 +103,8 @@ class UiTarget:
         self.settle(texts)
         for warning in result.warnings:
             self._show(_once(agent_part("warning", setting=warning.setting, message=redact(warning.message))))
+        for made in result.handoffs:
+            self._show(_once(_handoff_part(HandoffPart(made.source, made.to, made.call_id), made.step)))
         state = state_part(result)
         self._show(lambda writer: writer.end_leg(state, revision))
 
@@ -174,6 +179,11 @@ def _tool_part(event: ToolOutput) -> Part:
         isError=event.is_error,
         outcome=outcome,
     )
+
+
+def _handoff_part(made: HandoffPart, step: int) -> Part:
+    """Who drives; the reason is an argument of a call, which readers are not shown."""
+    return agent_part("handoff", step=step, toolCallId=made.tool_call_id, fromAgent=made.source, toAgent=made.to)
 
 
 def _guardrail_part(fired: GuardrailPart, step: int) -> Part:

@@ -127,7 +127,7 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "holder": holder,
         "left_alone": None if holder else _left_alone(head),
         "concurrency": await _concurrency(deuz, head),
-        "braked": [] if head.status in FINAL else [asdict(brake) for brake in await _brakes(deuz, head)],
+        "braked": [] if head.status in FINAL else [asdict(brake) for brake in await _brakes(deuz, head, envelope.active_agent)],
         "usage": envelope.usage.to_record(),
         "children": [asdict(child) for child in await deuz.store.children(head.rid, SHOWN_CHILDREN)],
         "usage_by_model": {model: used.to_record() for model, used in envelope.usage_by_model.items()},
@@ -142,6 +142,8 @@ async def describe(deuz: Deuz, handle: AsyncHandle) -> dict[str, object]:
         "unclean_ends": [_unclean_end(end) for end in ends],
         "answered_by": _answered_by(happened, envelope),
         "models": None if envelope.models is None else envelope.models.to_record(),
+        "active_agent": envelope.active_agent,
+        "handoffs": [handoff.to_record() for handoff in envelope.handoffs],
         "happened": happened,
         "earlier_events": skipped,
         "now_ms": (now_ms := await deuz.store.now_ms()),
@@ -169,6 +171,14 @@ def _failed_over(models: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
+def _handed_over(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Who drives the run, where it was handed over, and how it came to that."""
+    if not record["handoffs"]:
+        return []
+    went = "; ".join(f"turn {each['step']}: {each['from']} to {each['to']}" for each in record["handoffs"])
+    return [("driven by", escape(f"{record['active_agent']}  ({went})"))]
+
+
 async def _concurrency(deuz: Deuz, head: Head) -> dict[str, object] | None:
     """The run's concurrency key, whether it has a slot of it, and how many have and wait."""
     if head.slot_key is None:
@@ -177,9 +187,9 @@ async def _concurrency(deuz: Deuz, head: Head) -> dict[str, object] | None:
     return {"key": head.slot_key, "slot": head.slot, **({} if counters is None else asdict(counters))}
 
 
-async def _brakes(deuz: Deuz, head: Head) -> list[Brake]:
+async def _brakes(deuz: Deuz, head: Head, driver: str) -> list[Brake]:
     """Those on the run's scope, agent or queue; which model or tool it comes to next, nobody knows here."""
-    begins = Begins(head.scope, head.agent, head.queue)
+    begins = Begins(head.scope, head.agent, head.queue, driver=driver)
     return [brake for brake in await deuz.aio.operator.brakes() if begins.held_by([brake])]
 
 
@@ -232,6 +242,7 @@ def lines_of(record: Mapping[str, Any], *, full: bool) -> list[tuple[str, str]]:
     lines = [
         ("run", escape(f"{record['run_id']}  ({place})")),
         ("agent", escape(str(record["agent"]))),
+        *_handed_over(record),
         ("status", coloured(str(record["status"])) + (f"  ({escape(str(record['reason']))})" if record["reason"] else "")),
         *([("because", escape(str(why)))] if (why := (record["stop_details"] or {}).get("cancel_reason")) else []),
         ("created", f"{duration(record['age_ms'])} ago"),

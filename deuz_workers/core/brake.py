@@ -48,12 +48,14 @@ class Begins:
     queue: str
     model: str | None = None
     tools: Collection[str] = ()
+    driver: str | None = None
+    """The agent that a run of `agent` was handed over to, which begins it."""
 
     def held_by(self, brakes: Iterable[Brake]) -> Brake | None:
         """The first brake that it is under."""
         names: dict[BrakeKind, Collection[str]] = {
             "scope": (self.scope,),
-            "agent": (self.agent,),
+            "agent": (self.agent,) if self.driver is None else (self.agent, self.driver),
             "queue": (self.queue,),
             "tool": self.tools,
             "model": () if self.model is None else (self.model,),

@@ -17,6 +17,7 @@ from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.estimate import FIRST_CALIBRATION
 from deuz_workers.core.failover import Models
+from deuz_workers.core.handoff import NO_HANDOFFS, Handoff, active_agent
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message, message_from_record, message_to_record
 from deuz_workers.core.nested import Nested
@@ -55,7 +56,7 @@ class OpenCall:
     """Estimate of the request alone, which what the provider counts is compared with; 0: it is not."""
     purpose: Purpose = "turn"
     model: str | None = None
-    """Name of the model, where it is not the agent's own."""
+    """Name of the model, where it is not that of the run's own agent."""
     charged_model: str = ""
     """Name of the model whoever's it is, for reports of budgets; no part of the record."""
     uncounted: bool = False
@@ -195,6 +196,8 @@ class AgentRunEnvelope:
     """Where the transcript is written for whoever goes on with the conversation."""
     transcript: tuple[HistoryRewrite, ...] = ()
     """Rewrites of the history of a run with a chat, by which its transcript is found."""
+    handoffs: tuple[Handoff, ...] = NO_HANDOFFS
+    """Transfers that were accepted, in order; `Limits.max_handoffs` at most."""
     cancelled: bool = False
     retry: Mapping[str, object] | None = None
     """Why the last model call failed, `kind` and the error, if that may pass by waiting (`core.transient`)."""
@@ -227,6 +230,11 @@ class AgentRunEnvelope:
     @property
     def is_final(self) -> bool:
         return self.status in FINAL
+
+    @property
+    def active_agent(self) -> str:
+        """Name of the agent that drives the next turn: the run's own, or whom it was handed to."""
+        return active_agent(self.agent, self.handoffs)
 
 
 def encode_body(envelope: AgentRunEnvelope) -> str:
@@ -297,6 +305,8 @@ def encode_body(envelope: AgentRunEnvelope) -> str:
         record["chat"] = envelope.chat.to_record()
     if envelope.transcript:
         record["transcript"] = [rewrite.to_record() for rewrite in envelope.transcript]
+    if envelope.handoffs:
+        record["handoffs"] = [handoff.to_record() for handoff in envelope.handoffs]
     for name in ("finalizes", "verifies", "cancelled"):
         if getattr(envelope, name):
             record[name] = True
@@ -396,6 +406,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             memory=_memory(record.get("memory")),
             chat=None if record.get("chat") is None else RunChat.from_record(cast("Mapping[str, object]", record["chat"])),
             transcript=tuple(map(HistoryRewrite.from_record, cast("list[Mapping[str, object]]", record.get("transcript", [])))),
+            handoffs=tuple(map(Handoff.from_record, cast("list[Mapping[str, object]]", record.get("handoffs", [])))),
             cancelled=record.get("cancelled") is True,
             retry=cast("Mapping[str, object] | None", record.get("retry")),
             reason=cast("str | None", record.get("reason")),

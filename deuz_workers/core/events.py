@@ -322,6 +322,14 @@ class CallUnprojectable:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOff:
+    """The transfer of this call is made: from the next turn on the agent `to` drives the run."""
+
+    call_id: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnAnswered:
     """Every call of the turn has its answer; `texts` are renderings of raw values by call id."""
 
@@ -409,6 +417,7 @@ Event = (
     | ChildEnded
     | CallCompleted
     | CallUnprojectable
+    | HandedOff
     | TurnAnswered
     | Suspended
     | Resumed

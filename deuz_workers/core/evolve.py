@@ -4,9 +4,9 @@ Events of the journal, which readers of a run see: `run.bound`, `run.policy_narr
 `run.message`, `run.inputs`, `model.called`, `model.replied`, `model.failed`, `model.abandoned`, `output.rejected`,
 `verification.started`, `verification.ended`, `tool.started`, `tool.rejected`, `tool.executed`, `tool.failed`, `tool.completed`,
 `child.started`, `guardrail`, `warning`, `turn.answered`, `run.rewritten`, `history.compacted`, `run.suspended`, `run.resumed`,
-`run.retried`, `call.approved`, `call.denied`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`; of its memory
-`memory.recalled`, `memory.planned`, `memory.completed`, `memory.failed`. They carry ids, names, counts, error texts and reasons
-of guardrails; never prompts, arguments, results.
+`run.retried`, `call.approved`, `call.denied`, `run.handed_off`, `budget.warned`, `run.completed`, `run.stopped`, `run.failed`;
+of its memory `memory.recalled`, `memory.planned`, `memory.completed`, `memory.failed`. They carry ids, names, counts, error
+texts and reasons of guardrails; never prompts, arguments, results.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deuz_workers.core.accounting import added
-from deuz_workers.core.budget_warning import stood
 from deuz_workers.core.call_ids import identify_calls
 from deuz_workers.core.candidate import ask_for_repair
-from deuz_workers.core.change import ScopeUse, Stage
+from deuz_workers.core.change import Stage
 from deuz_workers.core.draft import Draft
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.estimate import calibration_of
@@ -37,6 +36,7 @@ from deuz_workers.core.events import (
     Event,
     Finished,
     GuardrailFired,
+    HandedOff,
     HistoryPruned,
     HistoryRewritten,
     HistorySummarized,
@@ -62,6 +62,7 @@ from deuz_workers.core.events import (
     Warned,
 )
 from deuz_workers.core.failure import bounded
+from deuz_workers.core.handing_off import hand_off
 from deuz_workers.core.late_verdict import fold_late_verdicts
 from deuz_workers.core.messages import Message, ToolResultPart, ToolUsePart
 from deuz_workers.core.narrowing import charge, narrow
@@ -74,6 +75,7 @@ from deuz_workers.core.open_call import (
     open_call,
     purpose_of,
     start_summary,
+    watch_budgets,
 )
 from deuz_workers.core.outcomes import NO_TOOL_ERRORS, CallOutcome
 from deuz_workers.core.receipts import MISSING, Receipt
@@ -86,6 +88,7 @@ from deuz_workers.core.successor import successor
 from deuz_workers.core.undispatched import answer_undispatched
 from deuz_workers.core.usage import Usage
 from deuz_workers.core.verification import end_verification, leave_verification, start_verification
+from deuz_workers.core.warned import warn
 
 
 def evolve(run: Run, event: Event) -> Run:
@@ -128,7 +131,7 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.rewrite(messages, event.replaced)
             draft.journal("run.rewritten", messages=len(messages))
         case Warned(setting, text):
-            _warn(draft, setting, text)
+            warn(draft, setting, text)
         case OutputAsked(message):
             draft.change(phase="finalizing")
             draft.append(message)
@@ -144,7 +147,7 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.append(*messages)
             draft.journal("run.inputs", count=len(messages))
         case BudgetStood(charged):
-            _watch_budgets(draft, charged)
+            watch_budgets(draft, charged)
         case ModelCallStarted(call):
             _start_model_call(draft, call)
         case ModelReplied():
@@ -152,7 +155,7 @@ def _fold(draft: Draft, event: Event) -> None:
         case ModelCallFailed():
             _fold_model_failure(draft, event)
         case ModelFailedOver():
-            _warn(draft, "fallbackModels", fail_over(draft, event))
+            warn(draft, "fallbackModels", fail_over(draft, event))
         case HistoryPruned(layer, compaction):
             draft.compact(compaction)
             draft.journal("history.compacted", layer=layer, before_tokens=event.before_tokens, after_tokens=event.after_tokens)
@@ -173,6 +176,8 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.children = (*draft.children, child)
         case ChildEnded():
             _fold_child(draft, event)
+        case HandedOff():
+            hand_off(draft, event)
         case TurnAnswered():
             _answer_turn(draft, event)
         case Suspended():
@@ -221,13 +226,6 @@ def _fold_notes(draft: Draft, event: NotesFolded) -> None:
             _fold_call(draft, CallFailed(word.call_id, render(word.output), reconciled=True))
         else:
             _fold_call(draft, CallExecuted(word.call_id, word.output, reconciled=True))
-
-
-def _watch_budgets(draft: Draft, charged: tuple[ScopeUse, ...]) -> None:
-    warnings, told = stood(charged, draft.value("warned"))
-    draft.change(warned=told)
-    for warning in warnings:
-        draft.journal("budget.warned", key=warning.key, dimension=warning.dimension, percent=warning.percent)
 
 
 def _start_model_call(draft: Draft, call: OpenCall) -> None:
@@ -390,17 +388,6 @@ def _save_receipt(draft: Draft, receipt: Receipt, before: Receipt | None) -> Non
         pairs.append((receipt, before))
     draft.receipts = {**draft.receipts, receipt.call_id: receipt}
     draft.unsaved_receipts = tuple(pairs)
-
-
-MOST_WARNINGS = 20
-"""That a run keeps; the journal has all."""
-
-
-def _warn(draft: Draft, setting: str, text: str) -> None:
-    known: tuple[tuple[str, str], ...] = draft.value("warnings")
-    if (setting, text) not in known:
-        draft.change(warnings=(*known, (setting, text))[:MOST_WARNINGS])
-        draft.journal("warning", setting=setting, message=text)
 
 
 def _answer_turn(draft: Draft, event: TurnAnswered) -> None:

@@ -8,6 +8,7 @@ from typing import cast
 
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint
+from deuz_workers.core.handoff import up_to
 from deuz_workers.core.messages import Message
 from deuz_workers.errors import ForkRefusedError
 
@@ -73,4 +74,5 @@ def forked(envelope: AgentRunEnvelope, turn: int, history: tuple[Message, ...], 
         finalizes=envelope.finalizes,
         verifies=envelope.verifies,
         memory=None if envelope.memory is None else replace(envelope.memory, extraction=None),
+        handoffs=up_to(envelope.handoffs, turn),
     )

@@ -22,6 +22,8 @@ class Limits:
     """Answers that may be asked for until one has the output type (RES-013)."""
     max_verify_attempts: int = 3
     """Answers that a verifier may look at (RES-013)."""
+    max_handoffs: int = 5
+    """Transfers to other agents in the whole run; the requirement tables fix the default (HND-007)."""
     max_reruns: int = 0
     """How often a run that would fail for a cause which may pass is taken up again by itself, each time by a turn of its own
     after a longer wait (MDL-013); a reply begins anew."""
@@ -36,6 +38,7 @@ class Limits:
             "max_retries": self.max_retries,
             "max_output_attempts": self.max_output_attempts,
             "max_verify_attempts": self.max_verify_attempts,
+            "max_handoffs": self.max_handoffs,
             "max_reruns": self.max_reruns,
             "model_timeout_ms": self.model_timeout_ms,
             "tool_timeout_ms": self.tool_timeout_ms,

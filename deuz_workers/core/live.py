@@ -25,6 +25,7 @@ LiveKind = Literal[
     "void",
     "reply",
     "tool",
+    "handoff",
     "guardrail",
     "warning",
     "end",
@@ -40,7 +41,7 @@ class LivePart:
     """One thing that readers are told.
 
     ==========  ============================================================================================================
-    `begin`     a model call begins: `attempt`, `phase`, `output_attempt`, and `model` where it is not the agent's own
+    `begin`     a model call begins: `attempt`, `phase`, `output_attempt`, and `model` where it is not the run's own agent's
     `text`      a fragment of its answer: `text`
     `reasoning` a fragment of what it thinks: `text`
     `arguments` a fragment of the arguments of a call that it is about to ask for: `text`, `place` among its calls, `tool`
@@ -49,6 +50,7 @@ class LivePart:
     `tool`      a call of a tool has ended: `call_id`, `tool`, and `value`, or `error` and `outcome`, or all of them where what
                 it returned could not be shown; `elsewhere` where the value is too large for the stream and stands in its
                 receipt alone
+    `handoff`   another agent drives the run from the next turn on: `from`, `to`, `call_id`, and `reason` where there is one
     `guardrail` a guardrail did not let a value pass as it was: `hook`, `action`, `name`, `reason`, `call_id`; not the value
     `warning`   `setting`, `message`
     `end`       the run has something to report: `status`
@@ -110,6 +112,11 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
             case "tool.executed" | "tool.completed" | "tool.failed" | "tool.rejected":
                 if (ended := _ended_call(run, record)) is not None:
                     yield LivePart("tool", step, revision, _outcome(ended))
+            case "run.handed_off":
+                about = {name: record.get(name) for name in ("from", "to", "call_id")}
+                if reason := _reason_of(run, record.get("call_id")):
+                    about["reason"] = reason
+                yield LivePart("handoff", step, revision, about)
             case "guardrail":
                 about = {name: record.get(name) for name in ("hook", "action", "name", "reason", "call_id")}
                 yield LivePart("guardrail", step, revision, about)
@@ -130,6 +137,14 @@ def _not_dispatched(run: Run, step: int, revision: int) -> Iterator[LivePart]:
             if result.outcome == "not-dispatched":
                 about = {"call_id": result.call_id, "tool": result.name, "error": result.text, "outcome": result.outcome}
                 yield LivePart("tool", step, revision, about)
+
+
+def _reason_of(run: Run, call_id: object) -> str | None:
+    """What the model gave for a transfer that was accepted just now."""
+    newest = next((message for message in reversed(run.history) if message.role == "assistant"), None)
+    call = next((call for call in newest.tool_uses if call.call_id == call_id), None) if newest is not None else None
+    reason = None if call is None or call.arguments is None else call.arguments.get("reason")
+    return reason if isinstance(reason, str) else None
 
 
 _ENDS: frozenset[Stage] = frozenset(("completed", "failed", "validation-failed", "projection-failed"))
@@ -212,6 +227,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     "reasoning": ("text",),
     "arguments": ("text", "tool"),
     "tool": ("call_id", "tool"),
+    "handoff": ("from", "to", "call_id"),
     "guardrail": ("hook", "action", "name"),
     "warning": ("setting", "message"),
 }

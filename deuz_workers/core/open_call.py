@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from deuz_workers.core.accounting import added
-from deuz_workers.core.change import Reserve, Settle
+from deuz_workers.core.budget_warning import stood
+from deuz_workers.core.change import Reserve, ScopeUse, Settle
 from deuz_workers.core.draft import Draft
 from deuz_workers.core.envelope import OpenCall
 from deuz_workers.core.events import HistorySummarized, ModelFailedOver
@@ -119,3 +120,10 @@ def close_call(draft: Draft, outcome: Literal["settled", "released", "unknown"],
     else:
         settle = Settle(call.request_id, scopes, outcome)
     draft.settle = (*draft.settle, settle)
+
+
+def watch_budgets(draft: Draft, charged: tuple[ScopeUse, ...]) -> None:
+    warnings, told = stood(charged, draft.value("warned"))
+    draft.change(warned=told)
+    for warning in warnings:
+        draft.journal("budget.warned", key=warning.key, dimension=warning.dimension, percent=warning.percent)

@@ -50,7 +50,7 @@ class ExecutionPolicy:
 
         So a run that another one starts may do what that one may and its own agent allows: `parent.narrowed(agent.policy)`.
         """
-        if other is None or other == self:
+        if other is None or other in (self, NO_POLICY):
             return self
         return ExecutionPolicy(
             _both(self.allowed_tools, other.allowed_tools),

@@ -29,6 +29,7 @@ from deuz_workers.core.codec import decode, encode
 from deuz_workers.core.compaction import NO_COMPACTION, Compaction
 from deuz_workers.core.delegation import parent_answer
 from deuz_workers.core.envelope import AgentRunEnvelope, decode_envelope, encode_body
+from deuz_workers.core.handoff import driver_of
 from deuz_workers.core.history import History
 from deuz_workers.core.messages import Message, Part, ToolResultPart, ToolUsePart, message_from_record, message_to_record
 from deuz_workers.core.receipts import MISSING, Receipt, fold_receipts, receipt_record
@@ -115,6 +116,14 @@ class Run:
         return self.history[-1].tool_uses
 
     @property
+    def driver(self) -> str:
+        """Name of the agent whose model and tools the run has now; its own, or whom it was handed to."""
+        envelope = self.envelope
+        if not envelope.handoffs:
+            return envelope.agent
+        return driver_of(envelope.agent, envelope.handoffs, self.step if self.open_calls else None)
+
+    @property
     def interrupted(self) -> tuple[Receipt, ...]:
         """Receipts left in `executing`."""
         return tuple(receipt for receipt in self.receipts.values() if receipt.stage == "executing")
@@ -137,6 +146,7 @@ class Run:
             envelope.models is not None
             or envelope.memory is not None
             or envelope.chat is not None
+            or envelope.handoffs
             or envelope.status == "suspended"
             or envelope.verdicts
             or envelope.checkpoint.taken_up

@@ -57,6 +57,7 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("running", "ChildEnded"): ("running",),
     ("running", "CallCompleted"): ("running",),
     ("running", "CallUnprojectable"): ("running",),
+    ("running", "HandedOff"): ("running",),
     ("running", "TurnAnswered"): ("running",),
     ("running", "Suspended"): ("suspended",),
     ("running", "Waited"): ("running",),

@@ -175,7 +175,7 @@ def call_to_open(
         tokens,
         cost,
         **given,
-        model=None if model is agent.model else model.name,
+        model=None if model is agent.model and not agent.driver else model.name,
         charged_model=model.name,
         uncounted=gear.settings.unknown_prices == "allow",
         warn_percent=gear.settings.budget_warn_percent,

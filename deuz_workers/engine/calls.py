@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deuz_workers.core.effects import PlannedCall
-from deuz_workers.core.events import CallCompleted, CallExecuted, CallFailed, CallUnprojectable, Event
+from deuz_workers.core.events import CallCompleted, CallExecuted, CallFailed, CallUnprojectable, Event, HandedOff
 from deuz_workers.core.failure import describe, text_of
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.engine.committer import CancelFirst, Committer, StepOver
@@ -120,6 +120,8 @@ class Calls:
             self.on_end(call_id)
             return (CallFailed(call_id, failure.text, failure.outcome),)
         self.on_end(call_id)
+        if tool.transfers_to is not None:
+            return (CallExecuted(call_id, value), HandedOff(call_id, tool.transfers_to), CallCompleted(call_id))
         if not tool.has_projection:
             return (CallExecuted(call_id, value), CallCompleted(call_id))
         await self._save(CallExecuted(call_id, value))

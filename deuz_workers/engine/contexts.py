@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deuz_workers.core.change import Head
@@ -20,7 +20,7 @@ from deuz_workers.errors import RunContextError, ToolContextError
 from deuz_workers.ports.context import NO_RUN_CONTEXT, RunContext, RunFacts
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.signal import Signal
-from deuz_workers.ports.tool import Tool, ToolContext
+from deuz_workers.ports.tool import Execution, Tool, ToolContext
 
 
 async def run_context(gear: Gear, head: Head, agent: AgentDefinition, hooks: Hooks) -> RunContext:
@@ -88,17 +88,22 @@ class Contexts:
         return ToolContext(
             scope=envelope.scope,
             run_id=envelope.run_id,
-            agent=envelope.agent,
+            agent=self.agent.driver or envelope.agent,
             model_step=self.step,
             tool_call_id=planned.call.call_id,
             tool_name=tool.name,
             attempt=attempt,
             deadline_in_ms=deadline_in_ms,
             signal=signal,
-            deps=None if scoped else self.agent.deps,
+            deps=None if scoped else self.agent.tool_deps,
             context=self._read[tool.name] if scoped else self.given.tools.get(tool.name),
             runtime_context=None if scoped else self.given.runtime,
             messages=run.history,
             agent_path=path_of(envelope),
-            execution=execution_of(self.application, self.head, run, signal, self.stop),
+            execution=self._execution(run, signal),
         )
+
+    def _execution(self, run: Run, signal: Signal) -> Execution:
+        """With what the driver of a run that was handed over forbids meanwhile."""
+        made = execution_of(self.application, self.head, run, signal, self.stop)
+        return replace(made, policy=made.policy.narrowed(self.agent.policy)) if self.agent.driver else made

@@ -41,7 +41,7 @@ def _delegated(gear: Gear, agent: AgentDefinition, run: Run, planned: PlannedCal
     to = Delegate(delegation.agent, budget=delegation.budget, concurrency_key=delegation.concurrency_key)
     to = replace(to, is_quiet=delegation.stream == "none")
     if known is not None:
-        to = replace(to, limits=known.limits, policy=known.policy)
+        to = replace(to, limits=known.limits, policy=known.policy.narrowed(agent.policy))
     prompt = (call.arguments or {}).get("prompt")
     return delegated(run.envelope, run.step, call, prompt if isinstance(prompt, str) else "", to, gear.ids.rid())
 

@@ -70,7 +70,7 @@ async def with_extraction(leg: Leg, *events: Event) -> tuple[Event, ...]:
     ending = events[-1] if events else None
     if memory is None or not memory.extracts or not isinstance(ending, Finished) or ending.status != "completed":
         return events
-    agent = leg.definition
+    agent = leg.own
     if not isinstance(agent, AgentDefinition) or agent.memory is None or leg.stop.is_draining:
         return events
     try:
@@ -241,7 +241,7 @@ class Extracting:
 
 async def extract(leg: Leg) -> LoopEnd:
     """Carry the extraction of the ended run out, or find out what became of it. What goes wrong with it is its outcome."""
-    agent = leg.definition
+    agent = leg.own
     if not isinstance(agent, AgentDefinition) or agent.memory is None:
         raise StepOver("nobody here knows the memory of the run")
     try:

@@ -13,7 +13,7 @@ from deuz_workers.core.messages import ToolUsePart
 from deuz_workers.core.pending_item import binding_of_call, item_of_call
 from deuz_workers.core.run import Run
 from deuz_workers.engine.contexts import Contexts
-from deuz_workers.engine.rejection import Rejection, too_deep
+from deuz_workers.engine.rejection import Rejection, not_made, too_deep
 from deuz_workers.engine.user_code import Broken, LimitPassed
 from deuz_workers.errors import ToolArgumentsError
 from deuz_workers.ports.definition import AgentDefinition, ToolCallRequest
@@ -71,6 +71,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
     items: list[ItemRow] = []
     item_call_ids: list[str] = []
     run_id = run.envelope.run_id
+    hands_over = False
     for planned in effect.calls:
         call = planned.call
         if planned.action == "project":
@@ -95,7 +96,8 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         late = planned if planned.is_late else None
         if late is not None:
             planned = replace(planned, verdict="none", denial_reason=None)
-        rejection = _rejection(planned, tool, agent) or too_deep(planned, tool, run) or await _misfit(tool, contexts)
+        rejection = _rejection(planned, tool, agent) or too_deep(planned, tool, run)
+        rejection = rejection or not_made(planned, tool, run, is_first=not hands_over) or await _misfit(tool, contexts)
         if rejection is not None:
             opening.append(rejection.event(planned))
             continue
@@ -105,7 +107,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         if planned.action == "again" and planned.verdict == "approved" and not tool.approval.is_given_by(planned.by):
             denial = Rejection.of_denial(NO_RESPONSE)
         asks = planned.action in ("start", "again") and planned.verdict == "none"
-        if asks and await _needs_approval(planned, tool, run, contexts):
+        if asks and await _needs_approval(planned, tool, agent, run, contexts):
             if agent.approve_tool_call is not None:
                 denial = await _decided_here(agent, call, run, effect.step, contexts)
             elif late is not None:
@@ -118,6 +120,7 @@ async def gate(effect: RunCalls, agent: AgentDefinition, run: Run, contexts: Con
         if denial is not None:
             opening.append(denial.event(planned))
             continue
+        hands_over = hands_over or tool.transfers_to is not None
         if tool.is_client:
             items.append(item_of_call(binding_of_call("client_tool", run_id, effect.step, call)))
         if item_call_ids[-1:] == [call.call_id] or tool.is_client:
@@ -166,10 +169,10 @@ async def _misfit(tool: Tool | None, contexts: Contexts) -> Rejection | None:
     return Rejection(f"The context of {tool.name} is not valid: {problem}. The tool cannot be used.", "invalid-context")
 
 
-async def _needs_approval(planned: PlannedCall, tool: Tool, run: Run, contexts: Contexts) -> bool:
+async def _needs_approval(planned: PlannedCall, tool: Tool, agent: AgentDefinition, run: Run, contexts: Contexts) -> bool:
     """What the policy or the predicate says; True where that does not say it in time (APR-002, PTH-005)."""
     arguments: Mapping[str, object] = planned.call.arguments or {}
-    if tool.name in run.envelope.policy.required_approvals:
+    if tool.name in run.envelope.policy.narrowed(agent.policy).required_approvals:
         return True
     if not tool.has_predicate:
         return tool.needs_approval(arguments)

@@ -43,7 +43,7 @@ class Guards:
         rails: Sequence[Guardrail] = getattr(self.agent.guardrails, hook)
         envelope = run.envelope
         context = GuardContext(
-            envelope.scope, envelope.run_id, envelope.agent, run.step, run.history, self.runtime_context, call
+            envelope.scope, envelope.run_id, envelope.agent, run.step, run.history, self.runtime_context, call, run.driver
         )
         guarded = Guarded(value)
         for rail in rails:
@@ -93,7 +93,7 @@ class Guards:
     def _info(self, run: Run, step: int) -> StepInfo:
         envelope = run.envelope
         return StepInfo(
-            envelope.scope, envelope.run_id, envelope.agent, step, run.history, envelope.usage, self.runtime_context
+            envelope.scope, envelope.run_id, envelope.agent, step, run.history, envelope.usage, self.runtime_context, run.driver
         )
 
     async def _ask(self, what: str, function: Any, *given: object) -> Any:

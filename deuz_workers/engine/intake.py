@@ -81,9 +81,9 @@ def judge_old_receipts(leg: Leg) -> None:
 def narrow_policy(leg: Leg) -> None:
     """What the run may do as stored, and what its agent allows here, together; a wider agent changes nothing."""
     envelope = leg.run.envelope
-    if not isinstance(leg.definition, AgentDefinition) or envelope.is_final or envelope.status == "suspended":
+    if not isinstance(leg.own, AgentDefinition) or envelope.is_final or envelope.status == "suspended":
         return
-    policy = envelope.policy.narrowed(leg.definition.policy)
+    policy = envelope.policy.narrowed(leg.own.policy)
     if policy != envelope.policy:
         leg.carry(PolicyNarrowed(policy))
 

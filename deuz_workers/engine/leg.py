@@ -14,6 +14,7 @@ from deuz_workers.core.effects import Finish
 from deuz_workers.core.events import Event, Finished
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.memory_events import ExtractionAdmitted
+from deuz_workers.core.policy import ExecutionPolicy
 from deuz_workers.core.remembering import not_admitted
 from deuz_workers.core.run import Run
 from deuz_workers.core.task_request import TaskRequest
@@ -41,8 +42,8 @@ class Leg:
 
     gear: Gear
     head: Head
-    definition: AgentDefinition | ReducerDefinition | None
-    """None for a swarm, and for a run that has to end where nobody knows its agent."""
+    own: AgentDefinition | ReducerDefinition | None
+    """What the run began with. None for a swarm, and for a run that has to end where nobody knows its agent."""
     committer: Committer
     bindings: Bindings
     stop: Stop
@@ -59,6 +60,20 @@ class Leg:
 
     _context: RunContext | None = None
     _folded: tuple[Run, tuple[Event, ...], Run] | None = None
+
+    @property
+    def definition(self) -> AgentDefinition | ReducerDefinition | None:
+        """What the run is executed as now: as its own agent, or as the one that it was handed to."""
+        own = self.own
+        if not isinstance(own, AgentDefinition) or not own.team:
+            return own
+        return self.bindings.driven(own, self.run.driver)
+
+    @property
+    def policy(self) -> ExecutionPolicy:
+        """What the run may do now: its own policy, and that of the agent that has it."""
+        definition, policy = self.definition, self.run.envelope.policy
+        return policy.narrowed(definition.policy) if isinstance(definition, AgentDefinition) else policy
 
     @property
     def run(self) -> Run:

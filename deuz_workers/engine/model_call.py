@@ -152,7 +152,9 @@ class ModelCall:
 
     def _offer(self) -> tuple[tuple[ToolSpec, ...], ToolChoice, OutputFormat | None]:
         """What the model may call, and what it has to answer (FIN-003, FIN-010)."""
-        allowed = self.run.envelope.policy.allowed_tools  # offered, the others would only end the run
+        allowed = self.run.envelope.policy.narrowed(
+            self.agent.policy
+        ).allowed_tools  # offered, the others would only end the run
         tools = tuple(tool.spec for tool in self.agent.tools.values() if allowed is None or tool.name in allowed)
         output = self._output
         if output is None:

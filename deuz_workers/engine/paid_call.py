@@ -62,7 +62,7 @@ async def make_call(leg: Leg, call: PaidCall, label: str) -> LoopEnd | None:
     Before that the model's breaker is asked: what it keeps back reserves nothing (FOV-010).
     """
     try:
-        leg.run.envelope.policy.check_model(call.model.name)
+        leg.policy.check_model(call.model.name)
         if wait_ms := await leg.gear.breakers.wait_ms(call.model.name):
             leg.carry(*call.not_sent(kept_back(call.model, wait_ms)))
             return None

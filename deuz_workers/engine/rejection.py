@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from deuz_workers.core.delegation import depth_of
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import CallFailed, CallRejected, Event
+from deuz_workers.core.handoff import refusal
 from deuz_workers.core.outcomes import CallOutcome
 from deuz_workers.core.run import Run
 from deuz_workers.ports.tool import Tool
@@ -30,6 +31,14 @@ class Rejection:
         if planned.action == "start":
             return CallRejected(call.call_id, call.name, self.text, self.outcome, self.reason)
         return CallFailed(call.call_id, self.text, self.outcome, self.reason)
+
+
+def not_made(planned: PlannedCall, tool: Tool | None, run: Run, *, is_first: bool) -> Rejection | None:
+    """The call is a transfer, and the run stays with its agent (HND-003, HND-007). `is_first`: of those of its turn."""
+    if tool is None or tool.transfers_to is None:
+        return None
+    refused = refusal(run.envelope.handoffs, run.step, run.envelope.limits.max_handoffs, is_first=is_first)
+    return None if refused is None else Rejection(refused[0], "transfer-refused", refused[1])
 
 
 def too_deep(planned: PlannedCall, tool: Tool | None, run: Run) -> Rejection | None:

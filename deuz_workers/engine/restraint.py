@@ -46,7 +46,7 @@ async def check_brakes(leg: Leg, *, model: str | None = None, tools: Iterable[st
     controls = await read_controls(leg)
     if controls.brakes:
         head = leg.head
-        begins = Begins(head.scope, head.agent, head.queue, model, frozenset(tools))
+        begins = Begins(head.scope, head.agent, head.queue, model, frozenset(tools), leg.run.driver)
         if brake := begins.held_by(controls.brakes):
             raise HeldBack(str(brake), BRAKED_MS, BRAKED_MOST_MS)
     return controls

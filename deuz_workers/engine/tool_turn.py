@@ -98,11 +98,12 @@ async def hand_over(leg: Leg, agent: AgentDefinition, delegated: tuple[PlannedCa
 def forbidden(effect: RunCalls, agent: AgentDefinition, run: Run) -> ExecutionPolicyError | None:
     """Why the policy of the run ends it instead of beginning these calls; None: it allows them."""
     calls = [planned.call for planned in effect.calls if planned.action != "project"]
-    if violation := run.envelope.policy.violation(calls, agent.tools):
+    policy = run.envelope.policy.narrowed(agent.policy)
+    if violation := policy.violation(calls, agent.tools):
         return violation
     if any(call.name in agent.tools and agent.tools[call.name].delegation is not None for call in calls):
         try:
-            run.envelope.policy.check_depth(depth_of(run.envelope) + 1)
+            policy.check_depth(depth_of(run.envelope) + 1)
         except ExecutionPolicyError as error:
             return error
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from deuz_workers.ports.verify import Verify
 
 NO_TOOLS: Mapping[str, Tool] = MappingProxyType({})
 NO_STATUSES: Mapping[str, TaskStatus] = MappingProxyType({})
+NO_TEAM: Mapping[str, AgentDefinition] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,48 @@ class AgentDefinition:
     """Which tasks follow from an accepted output, where a run is a task of a swarm."""
     on_failure: OnFailure | None = None
     """Which tasks follow where it fails as one."""
+    team: Mapping[str, AgentDefinition] = field(default_factory=lambda: NO_TEAM)
+    """All others that a run of this agent may be handed to, by name, each with the tools that are its own."""
+    transfers: Mapping[str, Tool] = field(default_factory=lambda: NO_TOOLS)
+    """By whom they hand over to, the agent itself among them: the tools that `team` is reached by."""
+    driver: str = ""
+    """Whose model, instructions and tools these are, in a run that was handed over; empty: the agent's own."""
+
+    @property
+    def tool_deps(self) -> Any:
+        """What its tools get: they are the driver's."""
+        return self.team[self.driver].deps if self.driver else self.deps
+
+
+def with_transfers(agent: AgentDefinition, own: Mapping[str, Tool], driver: str) -> dict[str, Tool]:
+    """What the model of `driver` is offered in a run of `agent`: its own tools, and transfers to everybody else (HND-008)."""
+    transfers = {tool.name: tool for to, tool in agent.transfers.items() if to != driver and tool.name not in own}
+    return {**own, **transfers}
+
+
+def driven(agent: AgentDefinition, driver: str) -> AgentDefinition:
+    """`agent` as its run is executed while `driver` has it.
+
+    How the model is asked and what it may call are the driver's. All else belongs to the run: limits, hooks, guardrails,
+    approver, output type, verifier, compaction, fallbacks. What the driver's own policy forbids is forbidden meanwhile. Raises
+    `KeyError` for somebody that no run of `agent` is handed to.
+    """
+    if driver == agent.name:
+        return agent
+    member = agent.team[driver]
+    return replace(
+        agent,
+        model=member.model,
+        instructions=member.instructions,
+        tools=with_transfers(agent, member.tools, driver),
+        max_output_tokens=member.max_output_tokens,
+        temperature=member.temperature,
+        model_extra=member.model_extra,
+        binding_id=member.binding_id,
+        execution_estimate=member.execution_estimate,
+        policy=agent.policy.narrowed(member.policy),
+        driver=driver,
+    )
 
 
 @dataclass(frozen=True, slots=True)

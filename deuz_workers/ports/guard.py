@@ -39,6 +39,8 @@ class GuardContext:
     runtime_context: Any = field(default=None, repr=False)
     call: ToolUsePart | None = None
     """The call as the model asked for it; None for input and output."""
+    active_agent: str = ""
+    """Name of the agent that drives the run: its own, or whom it was handed over to."""
 
 
 Guardrail = Callable[[Any, GuardContext], Any]
@@ -85,6 +87,8 @@ class StepInfo:
     usage: Usage
     """Of the run so far."""
     runtime_context: Any = field(default=None, repr=False)
+    active_agent: str = ""
+    """Name of the agent that drives the run: its own, or whom it was handed over to."""
 
 
 @dataclass(frozen=True, slots=True)

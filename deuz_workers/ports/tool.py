@@ -123,6 +123,11 @@ class Tool(Protocol):
         """Another agent does its calls, as runs of their own; `run` is never called. None: here, or a client executes it."""
         ...
 
+    @property
+    def transfers_to(self) -> str | None:
+        """Name of the agent that an accepted call hands the run over to; None: it hands over to nobody."""
+        ...
+
     def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
         """A predicate of the user's that raises counts as True."""
         ...

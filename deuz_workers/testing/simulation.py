@@ -243,16 +243,7 @@ class _Mortal:
 
 class _Registry:
     def __init__(self, process: Process, agents: Mapping[str, AgentDefinition]) -> None:
-        self._agents = {
-            name: replace(
-                agent,
-                model=_MortalModel(process, agent.model),
-                fallback_models=tuple(_MortalModel(process, model) for model in agent.fallback_models),
-                tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
-                verify=None if agent.verify is None else _mortal_verify(process, agent.verify),
-            )
-            for name, agent in agents.items()
-        }
+        self._agents = {name: _mortal(process, agent) for name, agent in agents.items()}
 
     def agent(self, name: str) -> AgentDefinition | None:
         return self._agents.get(name)
@@ -263,6 +254,18 @@ class _Registry:
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._agents)
+
+
+def _mortal(process: Process, agent: AgentDefinition) -> AgentDefinition:
+    return replace(
+        agent,
+        model=_MortalModel(process, agent.model),
+        fallback_models=tuple(_MortalModel(process, model) for model in agent.fallback_models),
+        tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
+        transfers={to: cast(Tool, _MortalTool(process, tool)) for to, tool in agent.transfers.items()},
+        team={name: _mortal(process, member) for name, member in agent.team.items()},
+        verify=None if agent.verify is None else _mortal_verify(process, agent.verify),
+    )
 
 
 class _MortalModel:

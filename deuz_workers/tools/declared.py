@@ -49,6 +49,10 @@ class DeclaredTool:
     def delegation(self) -> Delegation | None:
         return None
 
+    @property
+    def transfers_to(self) -> str | None:
+        return None
+
     def needs_approval(self, arguments: Mapping[str, object], context: ToolContext | None = None) -> bool:
         """The predicate gets the converted arguments, defaults included; True where it or the conversion raises."""
         return self._options.asks_for(lambda: self._arguments.with_defaults(arguments), context)

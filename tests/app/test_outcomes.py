@@ -142,12 +142,16 @@ TABLE: dict[CallOutcome, tuple[ScriptedReply, dict[str, Any]]] = {
     "cancelled": (calls(call("wait")), {}),
     "invalid-result": (calls(call("misfit")), {}),
     "projection-failed": (calls(call("unreadable")), {}),
+    "transfer-refused": (
+        calls(call("transfer_to_other")),
+        {"handoffs": [Agent("other", model=MockModel(["never"]))], "limits": Limits(max_handoffs=0)},
+    ),
     "not-dispatched": (reply("", call("work"), finish_reason="length"), {}),
 }
-"""How a call of each outcome comes about; `transfer-refused` needs agents that hand over."""
+"""How a call of each outcome comes about."""
 
 
-@pytest.mark.spec("OUTC-001")
+@pytest.mark.spec("OUTC-001", "OUTC-003")
 @pytest.mark.parametrize("outcome", TABLE)
 async def test_result_and_stream_name_the_outcome(memory: World, outcome: CallOutcome) -> None:
     """The part of the history, where the run got that far, and the part of the stream say the same of the call."""
@@ -191,8 +195,8 @@ DELEGATED: dict[CallOutcome, Callable[[World], dict[str, Any]]] = {
 
 @pytest.mark.spec("OUTC-001")
 def test_the_tables_have_every_outcome() -> None:
-    """One line for each, of a tool's call or of one that another agent does; `transfer-refused` is of agents that hand over."""
-    assert set(get_args(CallOutcome)) - TABLE.keys() - DELEGATED.keys() <= {"transfer-refused"}
+    """One line for each, of a tool's call or of one that another agent does."""
+    assert set(get_args(CallOutcome)) == TABLE.keys() | DELEGATED.keys()
 
 
 @pytest.mark.spec("OUTC-001")

@@ -71,6 +71,19 @@ async def test_what_a_policy_forbids_is_not_offered(memory: World) -> None:
     assert [spec.name for spec in shop.model.requests[0].tools] == ["read"]
 
 
+async def test_a_tool_that_a_step_brings_in_is_gated_like_any_other(world: World) -> None:
+    """`prepare_step` offers what the policy forbids: it is not shown, and a call of it ends the run."""
+    shop = Shop(calls(call("pay").with_id("p")))
+
+    def prepare(info: StepInfo) -> StepPlan:
+        return StepPlan(active_tools=["read", "pay"], tool_choice="required")
+
+    agent = shop.agent(ExecutionPolicy(allowed_tools={"read"}), prepare_step=prepare)
+    result = await world.process(agent).aio.run_embedded("x", "go", run_id="r")
+    assert (result.status, (result.error or {})["code"], (result.error or {})["tool"]) == ("failed", CODE, "pay")
+    assert ([spec.name for spec in shop.model.requests[0].tools], shop.done.done) == (["read"], {})
+
+
 @pytest.mark.spec("APR-001", "PTH-005")
 @pytest.mark.parametrize("gate", ["flag", "policy", "approver"])
 async def test_each_of_the_three_gates_holds_the_call(memory: World, gate: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deuz_workers.app.results import AgentResult, ResultStatus, UnknownEffect
 from deuz_workers.app.stream_events import (
     Discard,
+    HandoffPart,
     Missed,
     OutputDraft,
     PartEvent,
@@ -27,6 +28,7 @@ from deuz_workers.app.ui_reading import UiFrame
 from deuz_workers.app.ui_record import UiRecord
 from deuz_workers.app.ui_state import AgentState, agent_state_from_parts
 from deuz_workers.app.ui_target import UiTarget, compose, turn_texts
+from deuz_workers.core.handoff import Handoff
 from deuz_workers.core.messages import assistant, user
 from deuz_workers.core.usage import Usage
 from tests.gateway.serving import text_of
@@ -174,6 +176,25 @@ def test_the_reducer_folds_frames_into_a_state() -> None:
     state = agent_state_from_parts(journal)
     assert state == AgentState("r", state.seq, "completed", step=2, output=5, tools=(tool,))
     assert state.seq == len(journal) - 2  # a part of the chat and the end of the leg follow
+
+
+def test_a_transfer_is_told_once_and_stays_in_the_state() -> None:
+    """With who drives and without the reason; one that was not seen is told at the end of the leg."""
+    made = (Handoff(1, "t", "x", "y"), Handoff(2, "u", "y", "z"))
+    journal = recorded(
+        PhaseEvent("loop", 1, 1),
+        PartEvent(HandoffPart("x", "y", "t", "secret"), 1),
+        PhaseEvent("loop", 2, 1),
+        end=replace(result(value=5), handoffs=made),
+    )
+    told = [part["data"] for part in journal if part.get("data", {}).get("kind") == "handoff"]
+    assert [(data["step"], data["toolCallId"], data["fromAgent"], data["toAgent"]) for data in told] == [
+        (1, "t", "x", "y"),
+        (2, "u", "y", "z"),
+    ]
+    assert "secret" not in json.dumps(journal)
+    assert [agent_state_from_parts(journal[:place]).active_agent for place in (2, 5, len(journal))] == [None, "y", "z"]
+    assert agent_state_from_parts(journal).status == "completed"
 
 
 @pytest.mark.spec("UIW-005")

@@ -72,6 +72,11 @@ app = Deuz(
             fallback_models=[MockModel(["hello"], model="small")],
             limits=Limits(max_retries=0),
         ),
+        Agent(
+            "triage",
+            model=MockModel([calls(call("transfer_to_billing"))], model="large"),
+            handoffs=[Agent("billing", model=MockModel(["never", "paid"], model="small"))],
+        ),
         Agent("refused", model=MockModel([ModelRequestError("the request is wrong")])),
     ],
     reducers=[joined, broken],

@@ -53,6 +53,18 @@ def test_a_run_that_failed_over_says_who_answered(deuz: Deuz) -> None:
     assert (shown["answered_by"], shown["models"]) == ("mock:scripted", None)
 
 
+def test_a_run_that_was_handed_over_says_who_drives(deuz: Deuz) -> None:
+    """And by which transfers it came to that; whose model answered. One that was not says nothing of it."""
+    deuz("run", "triage", "Hi", "--app", APP, "--in-process", "--run-id", "r1")
+    said = deuz("runs", "show", "r1").out
+    assert "billing  (turn 1: triage to billing)" in next(line for line in said.splitlines() if "driven by" in line)
+    shown = deuz("runs", "show", "r1", "--json").document
+    assert (shown["agent"], shown["active_agent"], shown["answered_by"]) == ("triage", "billing", "mock:small")
+    assert [each["to"] for each in shown["handoffs"]] == ["billing"]
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--run-id", "r2")
+    assert "driven by" not in deuz("runs", "show", "r2").out
+
+
 def test_a_run_that_workers_leave_alone_says_who_goes_on_with_it(deuz: Deuz) -> None:
     """What was executed in process and waits names the two ways on; a run of the pool, and one that has ended, do not."""
     deuz("run", "sender", "Hi", "--app", APP, "--in-process", "--run-id", "r1")

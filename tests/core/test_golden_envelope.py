@@ -14,6 +14,7 @@ from deuz_workers.core.chat import RunChat
 from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint, OpenCall, decode_envelope, encode_body
 from deuz_workers.core.failover import FailOver, ModelId, Models
+from deuz_workers.core.handoff import Handoff
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.memory import MemoryScope
 from deuz_workers.core.messages import user
@@ -72,6 +73,7 @@ WHOLE = AgentRunEnvelope(
     finalizes=True,
     verifies=True,
     warnings=(("tool", "not as it was meant"),),
+    handoffs=(Handoff(1, "t", "a", "b"),),
     models=Models(
         (
             FailOver(

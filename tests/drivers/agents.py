@@ -285,6 +285,31 @@ def agents() -> list[Agent]:
         ),
         scripted("nesting", calls(call("consult"), call("consult_here")), "done", tools=[consult, consult_here]),
         scripted("nesting-long", calls(call("consult_long")), "never", tools=[consult_long]),
+        scripted(
+            "desk",
+            calls(call("transfer_to_till", reason="money").with_id("t")),
+            "never",
+            "never",
+            "never",
+            "at the desk",
+            handoffs=[
+                scripted(
+                    "till",
+                    "never",
+                    calls(call("pay", to="ann").with_id("p")),
+                    calls(call("note", text="b").with_id("n")),
+                    calls(call("transfer_to_desk").with_id("u")),
+                    tools=[pay, note],
+                )
+            ],
+        ),
+        scripted(
+            "holding-desk",
+            calls(call("transfer_to_holding-till").with_id("t")),
+            handoffs=[
+                scripted("holding-till", "never", calls(call("hold_again", text="it").with_id("h")), "done", tools=[hold_again])
+            ],
+        ),
         scripted("waiting-below", calls(call("slow", prompt="wait")), "never", tools=[agent_tool("slow")]),
         scripted(
             "asking-below",

@@ -66,7 +66,7 @@ class Driver(ABC):
     def _swarm(self, swarm: Swarm, run_id: str) -> tuple[SwarmHandle, SwarmResult]: ...
 
     @abstractmethod
-    def interrupted(self, *agents: str) -> list[Handle]:
+    def interrupted(self, *agents: str, at: int = OUTCOME_COMMIT) -> list[Handle]:
         """A run of each, whose process died after its only tool had begun and before anything of that was saved."""
 
     def until(self, handle: Handle, status: str) -> AgentResult[Any]:
@@ -142,11 +142,11 @@ class InProcess(Driver):
         result = self.app.run_swarm_embedded(swarm, run_id=run_id)
         return self.app.swarm_handle(run_id), result
 
-    def interrupted(self, *agents: str) -> list[Handle]:
+    def interrupted(self, *agents: str, at: int = OUTCOME_COMMIT) -> list[Handle]:
         for agent in agents:
             handle = self.start(agent)
             self.open(handle.run_id)
-            store = CrashingStore(self.app.store, OUTCOME_COMMIT)
+            store = CrashingStore(self.app.store, at)
             dying = application(self.app.settings, store.as_store, memory_leases())
             with contextlib.suppress(ProcessDied):
                 dying.resume_embedded(handle.run_id)
@@ -171,7 +171,7 @@ class Workers(Driver):
         handle = self.app.run_swarm(swarm, run_id=run_id)
         return handle, handle.result(DEADLINE_S)
 
-    def interrupted(self, *agents: str) -> list[Handle]:
+    def interrupted(self, *agents: str, at: int = OUTCOME_COMMIT) -> list[Handle]:
         handles = [self.start(agent) for agent in agents]
         for handle in handles:
             self.wait_for(lambda handle=handle: bool(self.effects(handle)), "the tool has begun")

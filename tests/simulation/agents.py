@@ -12,7 +12,7 @@ from deuz_workers.core.limits import Limits
 from deuz_workers.core.messages import Message
 from deuz_workers.errors import ModelError, ModelRateLimitedError, ModelTimeoutError, ModelUnavailableError
 from deuz_workers.ports.compaction import CompactionPolicy
-from deuz_workers.ports.definition import AgentDefinition
+from deuz_workers.ports.definition import AgentDefinition, with_transfers
 from deuz_workers.ports.guard import Block, GuardContext, Guardrails, Rewrite, StepInfo, StepPlan
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
@@ -20,6 +20,7 @@ from deuz_workers.providers.mock import MockModel
 from deuz_workers.providers.script import Entry, ScriptedCall, ScriptedReply, attempts, call, calls, raw_call, reply
 from deuz_workers.testing.virtual.process import VirtualProcess
 from deuz_workers.tools.output import Output
+from deuz_workers.tools.transfer import transfer_tool
 from tests.simulation.tools import TOOLS
 
 GUARDED = "g"
@@ -65,6 +66,9 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
     if draw.random() < 0.1:
         cut = draw.choice(("length", "content_filter"))
         made.append(replace(made[-1], finish_reason=cut))  # none of its calls runs, and the run is over
+    apart = random.Random(f"{name} {draw.getstate()[1][:8]}")  # so that agents without a team are what they were
+    team = _team(apart, name)
+    made = [_handing_over(apart, turn, (name, *team)) for turn in made] if team else made
     typed = draw.choice((None, None, "json", "tool"))
     verified = draw.random() < 0.3
     script: list[Entry] = [*made, reply(draw.choice((DRAFT, DOUBTFUL, "done", "done", "", " "))), reply("done")]
@@ -81,7 +85,7 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
     # A hook that cuts the history down would cut another one where a compaction came earlier.
     compaction = _compaction(draw) if prepare is not forget and draw.random() < 0.4 else None
     used = sorted({each.name for turn in made for each in turn.calls if each.name in TOOLS})
-    return AgentDefinition(
+    agent = AgentDefinition(
         name,
         models[0],
         instructions="work",
@@ -101,6 +105,38 @@ def random_agent(draw: random.Random, name: str, *, soon: bool, fails: bool) -> 
         fallback_models=tuple(models[1:]),
         compaction=compaction,
     )
+    return _with_team(apart, agent, team, script, len(made)) if team else agent
+
+
+def _team(draw: random.Random, name: str) -> tuple[str, ...]:
+    """Names of those that some agents hand over to; they are guarded as these are."""
+    return tuple(f"{name}-{number}" for number in range(1, draw.choice((1, 1, 1, 2, 3))))
+
+
+def _handing_over(draw: random.Random, turn: ScriptedReply, names: Sequence[str]) -> ScriptedReply:
+    """Up to two transfers at random places among its calls, also to whoever drives, which is no tool then."""
+    asked = list(turn.calls)
+    for _ in range(draw.choice((0, 1, 1, 2))):
+        transfer = call(f"transfer_to_{draw.choice(names)}", reason="why")
+        is_named = asked[0].provider_id == "same"
+        asked.insert(draw.randint(0, len(asked)), transfer.with_id("same") if is_named else transfer)
+    return replace(turn, calls=tuple(asked))
+
+
+def _with_team(
+    draw: random.Random, agent: AgentDefinition, names: Sequence[str], script: Sequence[Entry], turns: int
+) -> AgentDefinition:
+    """What is said in a turn does not depend on who says it, so that runs may be compared whoever drives them."""
+    members: dict[str, AgentDefinition] = {}
+    for name in names:
+        gone = partial(_gone, script, draw.randint(1, turns + 1), draw.choice(GONE))
+        goes = bool(agent.fallback_models) and draw.random() < 0.3
+        model = MockModel.function(gone if goes else partial(_scripted, script), model=name)
+        members[name] = AgentDefinition(name, model, instructions=f"work as {name}", tools=agent.tools)
+    transfers = {name: transfer_tool(name) for name in (agent.name, *names)}
+    limits = replace(agent.limits, max_handoffs=draw.choice((0, 1, 2, 5)))
+    made = replace(agent, limits=limits, team=members, transfers=transfers)
+    return replace(made, tools=with_transfers(made, agent.tools, agent.name))
 
 
 def _compaction(draw: random.Random) -> CompactionPolicy:

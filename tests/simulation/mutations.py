@@ -274,7 +274,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "the policy is not looked at before calls",
         TOOL_TURN,
-        "    if violation := run.envelope.policy.violation(calls, agent.tools):\n",
+        "    if violation := policy.violation(calls, agent.tools):\n",
         "    if violation := None:\n",
         "tests/app/test_policy.py",
     ),

@@ -18,6 +18,7 @@ DECIDE = "core/decide.py"
 EVOLVE = "core/evolve.py"
 OPEN_CALL = "core/open_call.py"
 ENVELOPE = "core/envelope.py"
+HANDOFF = "core/handoff.py"
 DOOR = "app/door.py"
 SETTLING = "app/settling.py"
 INPUTS_SQL = "store/sql/sqlite/inputs.sql"
@@ -364,6 +365,48 @@ MUTANTS_OF_RUNS: tuple[Mutant, ...] = (
         "    if envelope.retry is None:\n",
         "    if False:\n",
         "tests/app/test_failed_runs.py",
+    ),
+    mutant(
+        "calls beside a transfer are the target's",
+        HANDOFF,
+        "    return newest.source if newest is not None and newest.step == open_step else active_agent(agent, handoffs)\n",
+        "    return active_agent(agent, handoffs)\n",
+        "tests/app/test_handoff_records.py",
+    ),
+    mutant(
+        "every transfer of a turn is made",
+        HANDOFF,
+        "    if not is_first or (handoffs and handoffs[-1].step == step):\n",
+        "    if False:\n",
+        "tests/app/test_handoffs.py",
+    ),
+    mutant(
+        "one transfer more than a run may have is made",
+        HANDOFF,
+        "    if len(handoffs) >= most:\n",
+        "    if len(handoffs) > most:\n",
+        "tests/app/test_handoffs.py",
+    ),
+    mutant(
+        "a fork keeps transfers of later turns",
+        HANDOFF,
+        "    return tuple(each for each in handoffs if each.step <= step)\n",
+        "    return tuple(handoffs)\n",
+        "tests/app/test_handoff_records.py",
+    ),
+    mutant(
+        "the run stays with its agent in the next step",
+        ENVELOPE,
+        '    if envelope.handoffs:\n        record["handoffs"]',
+        '    if envelope.handoffs and envelope.is_final:\n        record["handoffs"]',
+        "tests/app/test_handoff_records.py",
+    ),
+    mutant(
+        "a target with other instructions goes on with a run",
+        "engine/binding.py",
+        '        "instructions": digest(member.instructions),\n',
+        "",
+        "tests/app/test_handoff_records.py",
     ),
     mutant(
         "a client's result is taken for a call that was denied",

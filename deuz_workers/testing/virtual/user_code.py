@@ -26,16 +26,7 @@ class MortalRegistry:
         self, process: VirtualProcess, agents: Mapping[str, AgentDefinition], reducers: Mapping[str, ReducerDefinition]
     ) -> None:
         self._reducers = reducers
-        self._agents = {
-            name: replace(
-                agent,
-                model=_MortalModel(process, agent.model),
-                fallback_models=tuple(_MortalModel(process, model) for model in agent.fallback_models),
-                tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
-                deps=process,
-            )
-            for name, agent in agents.items()
-        }
+        self._agents = {name: _mortal(process, agent) for name, agent in agents.items()}
 
     def agent(self, name: str) -> AgentDefinition | None:
         return self._agents.get(name)
@@ -46,6 +37,18 @@ class MortalRegistry:
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._agents) | frozenset(self._reducers)
+
+
+def _mortal(process: VirtualProcess, agent: AgentDefinition) -> AgentDefinition:
+    return replace(
+        agent,
+        model=_MortalModel(process, agent.model),
+        fallback_models=tuple(_MortalModel(process, model) for model in agent.fallback_models),
+        tools={key: cast(Tool, _MortalTool(process, tool)) for key, tool in agent.tools.items()},
+        transfers={to: cast(Tool, _MortalTool(process, tool)) for to, tool in agent.transfers.items()},
+        team={name: _mortal(process, member) for name, member in agent.team.items()},
+        deps=process,
+    )
 
 
 class _MortalModel:

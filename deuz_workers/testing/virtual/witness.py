@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, cast
 from uuid import UUID
 
@@ -83,6 +84,8 @@ class Witness:
     _allowed: Counter[tuple[UUID, str]] = field(default_factory=lambda: Counter[tuple[UUID, str]]())
     """Repeats that somebody allowed, by run and call id."""
     _begun: set[tuple[Call, int]] = field(default_factory=lambda: set[tuple[Call, int]]())
+    _handoffs: dict[UUID, list[dict[str, Any]]] = field(default_factory=lambda: dict[UUID, list[dict[str, Any]]]())
+    """Transfers of each run as they were saved."""
     _admitted: dict[str, str] = field(default_factory=lambda: dict[str, str]())
     """Model requests whose start was saved, and for which model."""
 
@@ -156,10 +159,23 @@ class Witness:
             self.suspended.discard(str(name))
         if params["status"] in FINAL:
             self.final[rid] = (params["status"], revision)
+        self._handed_over(rid, name, json.loads(params["body"]))
         self._called(name, json.loads(params["body"]))
         columns = ("receipt_step", "receipt_call", "receipt_stage", "receipt_body")
         for step, call_id, stage, body in zip(*(params[column] for column in columns), strict=True):
             self._receipt((rid, step, call_id), stage, json.loads(body))
+
+    def _handed_over(self, rid: UUID, name: object, body: Mapping[str, Any]) -> None:
+        """Who drives changes by transfers alone, each from whoever drove before, no more of them than the run may have."""
+        made, before = body.get("handoffs", []), self._handoffs.get(rid, [])
+        self._handoffs[rid] = made
+        if made[: len(before)] != before:
+            self.complain(f"{name} had the transfers {before} and has {made}")
+        if len(made) > body["limits"]["max_handoffs"]:
+            self.complain(f"{name} was handed over {len(made)} times, and may be {body['limits']['max_handoffs']} times")
+        for one, following in pairwise(made):
+            if one["to"] != following["from"] or one["step"] >= following["step"]:
+                self.complain(f"{name} was handed to {one['to']} in turn {one['step']}, and then {following}")
 
     def _called(self, name: object, body: Mapping[str, Any]) -> None:
         """The call that the record has open is one of a model that the run has not given up."""
@@ -167,6 +183,11 @@ class Witness:
         if open_call is None:
             return
         model = open_call.get("model") or body["binding"]["model"]
+        if made := body.get("handoffs"):
+            targets = {member: about["model"] for member, about in body["binding"]["handoffs"].items()}
+            drives = targets.get(made[-1]["to"], body["binding"]["model"])
+            if model != drives and "models" not in body and "purpose" not in open_call:
+                self.complain(f"{name} is driven by {made[-1]['to']} and calls {model} in {open_call['request_id']}")
         self._admitted[open_call["request_id"]] = model
         for each in body.get("models", {}).get("failovers", ()):
             if f"{each['failed']['provider']}:{each['failed']['model']}" == model:
