@@ -49,8 +49,6 @@ def test_the_sample_file_lists_every_setting_with_its_default(monkeypatch: pytes
         "webhook_secret",
         "webhook_secret_before",
         "producer_keys",
-        "webhook_secret",
-        "webhook_secret_before",
     }
 
 
