@@ -41,6 +41,7 @@ from deuz_workers.errors import (
     LeaseStoreUnavailableError,
     LedgerContendedError,
     LoopDiedError,
+    McpUnavailableError,
     MemoryReplyError,
     MigrationMissingError,
     ModelAuthenticationError,
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
         run_agent,
         run_agent_sync,
     )
+    from deuz_workers.app.sampling import McpSampling, SamplingRequest
     from deuz_workers.app.settings import Settings
     from deuz_workers.app.stream import Stream
     from deuz_workers.app.stream_agent import (
@@ -142,6 +144,7 @@ if TYPE_CHECKING:
     from deuz_workers.core.accounting import Accounting, Amount
     from deuz_workers.core.approval import Approval
     from deuz_workers.core.budget_warning import BudgetWarning
+    from deuz_workers.core.catalog import ToolDrift, detect_tool_drift, fingerprint_tools
     from deuz_workers.core.chat import ChatRecord
     from deuz_workers.core.dynamic_limits import DynamicLimits
     from deuz_workers.core.limits import Limits
@@ -174,6 +177,7 @@ if TYPE_CHECKING:
         cost_above,
         tokens_above,
     )
+    from deuz_workers.ports.mcp import McpClient, McpConnectionLost
     from deuz_workers.ports.memory import Embedding, Memory, MemoryReply, MemorySeams, MemoryStore
     from deuz_workers.ports.tool import ToolContext
     from deuz_workers.ports.verify import Inconclusive, Rejected, Verified, VerifyContext
@@ -186,6 +190,8 @@ if TYPE_CHECKING:
     from deuz_workers.providers.responses.model import ResponsesModel
     from deuz_workers.tools.client import client_tool
     from deuz_workers.tools.decorator import tool, tool_from_schema
+    from deuz_workers.tools.mcp.pool import McpPool, connect_mcp
+    from deuz_workers.tools.mcp.server import McpReconnect, McpServer
     from deuz_workers.tools.output import Output
 
 __all__ = [
@@ -246,6 +252,13 @@ __all__ = [
     "LedgerContendedError",
     "Limits",
     "LoopDiedError",
+    "McpClient",
+    "McpConnectionLost",
+    "McpPool",
+    "McpReconnect",
+    "McpSampling",
+    "McpServer",
+    "McpUnavailableError",
     "Memory",
     "MemoryQuery",
     "MemoryRecord",
@@ -300,6 +313,7 @@ __all__ = [
     "RunNotFoundError",
     "RunRepair",
     "RunReport",
+    "SamplingRequest",
     "SchemaTooNewError",
     "ScopeMismatchError",
     "ServerUnavailableError",
@@ -331,6 +345,7 @@ __all__ = [
     "ToolCallRequest",
     "ToolContext",
     "ToolContextError",
+    "ToolDrift",
     "ToolError",
     "ToolOutput",
     "ToolResultError",
@@ -348,8 +363,11 @@ __all__ = [
     "agent_state_from_parts",
     "agent_tool",
     "client_tool",
+    "connect_mcp",
     "cost_above",
     "create_execution_context",
+    "detect_tool_drift",
+    "fingerprint_tools",
     "handoff",
     "inspect_run",
     "reconcile_agent_run",
@@ -391,6 +409,7 @@ _HOMES = {
     "app.results": ("AgentResult", "UnknownEffect"),
     "app.repair": ("RunRepair",),
     "app.run_agent": ("reconcile_agent_run", "resume_agent", "resume_agent_sync", "run_agent", "run_agent_sync"),
+    "app.sampling": ("McpSampling", "SamplingRequest"),
     "app.settings": ("Settings",),
     "app.stream": ("Stream",),
     "app.stream_agent": ("resume_stream_agent", "resume_stream_agent_sync", "stream_agent", "stream_agent_sync"),
@@ -421,6 +440,7 @@ _HOMES = {
     "core.budget_warning": ("BudgetWarning",),
     "core.chat": ("ChatRecord",),
     "core.dynamic_limits": ("DynamicLimits",),
+    "core.catalog": ("ToolDrift", "detect_tool_drift", "fingerprint_tools"),
     "core.limits": ("Limits",),
     "core.memory": ("MemoryQuery", "MemoryRecord", "MemoryScope"),
     "core.messages": ("FilePart", "ImagePart", "Message", "TextPart"),
@@ -453,6 +473,7 @@ _HOMES = {
         "tokens_above",
     ),
     "ports.memory": ("Embedding", "Memory", "MemoryReply", "MemorySeams", "MemoryStore"),
+    "ports.mcp": ("McpClient", "McpConnectionLost"),
     "ports.tool": ("ToolContext",),
     "ports.verify": ("Inconclusive", "Rejected", "Verified", "VerifyContext"),
     "providers.anthropic.model": ("AnthropicModel",),
@@ -464,6 +485,8 @@ _HOMES = {
     "providers.responses.model": ("ResponsesModel",),
     "tools.client": ("client_tool",),
     "tools.decorator": ("tool", "tool_from_schema"),
+    "tools.mcp.pool": ("McpPool", "connect_mcp"),
+    "tools.mcp.server": ("McpReconnect", "McpServer"),
     "tools.output": ("Output",),
 }
 """Module below the package: the public names that live there."""

@@ -40,6 +40,7 @@
     │   ├── ModelRequestError         the request is wrong: 400, 404, 413, 422
     │   │   ├── ModelNotFoundError       the provider does not serve that model
     │   └── ModelResponseError        (retry later) the reply does not follow the protocol
+    ├── McpUnavailableError           (retry later) a tool server cannot be reached
     ├── ToolError                     what a tool raises to tell the model that the call failed
     │   ├── ToolArgumentsError        the model's arguments are no JSON or miss the schema
     │   ├── UnknownToolError          the model named a tool that the agent does not have
@@ -398,6 +399,13 @@ class ModelStreamBrokenError(ModelUnavailableError, ModelResponseError):
     """The reply of the model provider broke off."""
 
     code = "model_stream_broken"
+
+
+class McpUnavailableError(DeuzError):
+    """A tool server cannot be reached."""
+
+    code = "mcp_unavailable"
+    retry: ClassVar[Retry] = "later"
 
 
 class ToolError(DeuzError):

@@ -16,6 +16,7 @@ PAGES = (
     "docs/answers.md",
     "docs/chat.md",
     "docs/memory.md",
+    "docs/mcp.md",
     "docs/models.md",
     "docs/producers.md",
     "docs/streams.md",

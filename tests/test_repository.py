@@ -26,7 +26,7 @@ LONG_FILES = {"deuz_workers/errors.py": "the tree of errors is drawn at its top 
 SPEC_ROW = re.compile(r"^\|\s*([A-Z][A-Z0-9]{1,4}-[A-Z]?\d{2,3})\s*\|(.*)$", re.MULTILINE)
 FIELD_REPORTS = {f"FR-{number:02}" for number in range(1, 43)}
 
-COMPANIONS = {"kombu", "pydantic-core", "referencing", "typing-extensions"}
+COMPANIONS = {"anyio", "httpx2", "kombu", "mcp-types", "pydantic-core", "referencing", "typing-extensions"}
 """Libraries that come with a dependency, in the one version that fits it."""
 NEWER_STANDARD_LIBRARY = {"annotationlib"}
 """Modules of a later Python than the oldest that we support; imported behind a check of the version."""

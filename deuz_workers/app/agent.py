@@ -8,20 +8,25 @@ from typing import Any, Literal, TypeVar, cast
 from deuz_workers.app.compaction import check_compaction
 from deuz_workers.app.memory import check_memory
 from deuz_workers.app.names import check_id, check_name
+from deuz_workers.app.servers import servers_of
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.catalog import OnCatalogChange
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.definition import AgentDefinition, ApproveToolCall, OnFailure, Spawn
 from deuz_workers.ports.guard import NO_GUARDRAILS, Guardrails, PrepareStep, StopWhen
+from deuz_workers.ports.mcp import McpClient
 from deuz_workers.ports.memory import Memory
 from deuz_workers.ports.model import Model
 from deuz_workers.ports.output import OutputType
 from deuz_workers.ports.tool import Tool
 from deuz_workers.ports.verify import Verify
 from deuz_workers.tools.decorator import tool
+from deuz_workers.tools.mcp.pool import McpPool
+from deuz_workers.tools.mcp.server import McpServer
 from deuz_workers.tools.output import Output
 from deuz_workers.tools.transfer import TransferTool
 
@@ -68,6 +73,9 @@ class Agent:
         spawn: Spawn | None = None,
         on_failure: OnFailure | None = None,
         handoffs: Iterable[Agent | str | TransferTool] = (),
+        mcp: Iterable[McpServer | McpClient] = (),
+        on_catalog_change: OnCatalogChange = "stop",
+        mcp_pool: McpPool | None = None,
     ) -> None:
         """Nothing is connected or sent.
 
@@ -108,6 +116,11 @@ class Agent:
             on_failure: the same where it fails, with a `FailureContext`.
             handoffs: whom its runs may be handed over to, who then go on with the conversation: agents, names of those that the
                 application has, or what `handoff` made. See docs/handoffs.md.
+            mcp: servers whose tools the agent has beside its own, or connected clients. See docs/mcp.md.
+            on_catalog_change: what becomes of a run whose servers offer other tools than it recorded: `stop` ends it, or
+                refuses to take it up; `accept` records the new ones and goes on.
+            mcp_pool: owns the connections; None: each worker process keeps them, and a run that is driven in a process of its
+                own closes them when it ends.
 
         Raises: ConfigurationError, naming the agent and the value.
         """
@@ -146,6 +159,7 @@ class Agent:
             concurrency_key=self.concurrency_key,
             spawn=_function(name, "spawn", spawn),
             on_failure=_function(name, "on_failure", on_failure),
+            mcp=servers_of(name, mcp, on_catalog_change, mcp_pool),
         )
 
     @property

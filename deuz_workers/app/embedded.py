@@ -33,9 +33,10 @@ from deuz_workers.app.stream_sources import Named
 from deuz_workers.app.subagents import check_context
 from deuz_workers.app.swarm_result import SwarmResult
 from deuz_workers.app.taking_up import check_retryable, is_unsettled, reopen
+from deuz_workers.core.catalog import without_catalog
 from deuz_workers.core.change import FINAL
 from deuz_workers.core.chat import RunChat
-from deuz_workers.core.envelope import decode_envelope
+from deuz_workers.core.envelope import CATALOG, decode_envelope
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.policy import ExecutionPolicy
@@ -44,12 +45,14 @@ from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.unclean_ends import quarantine_queue
 from deuz_workers.engine.binding import binding_of
 from deuz_workers.engine.in_process import InProcess, LocalDoorbell, binding_changed
+from deuz_workers.engine.offering import check_resume
 from deuz_workers.errors import (
     AgentRunLeaseError,
     CodecError,
     DeuzError,
     ExecutionPolicyError,
     LeaseStoreUnavailableError,
+    McpUnavailableError,
     RetryRefusedError,
     RevisionConflictError,
     ScopeMismatchError,
@@ -67,8 +70,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REFUSALS = (StoreError, AgentRunLeaseError, LeaseStoreUnavailableError, CodecError, ExecutionPolicyError)
-"""What a store, a lease provider or a stored record has to say; mistakes of the caller's are raised instead."""
+REFUSALS = (
+    StoreError,
+    AgentRunLeaseError,
+    LeaseStoreUnavailableError,
+    CodecError,
+    ExecutionPolicyError,
+    McpUnavailableError,
+)
+"""What a store, a lease provider, a stored record or a tool server has to say; mistakes of the caller's are raised instead."""
 
 EMBEDDED_STEP_TURNS = 16
 """Turns under one lease. There is no broker between two steps and nobody else to let in, so giving it back helps nobody."""
@@ -138,6 +148,8 @@ async def _run_embedded(
         async with driver(app, contexts=contexts) as driving:
             # Known as ours before it is there: another driver's sweep may see it first, which knows nothing of its contexts.
             with answered(app.store, scope, run_id, driving.doorbell):
+                if (definition := app.registry.agent(asked.agent)) is not None:
+                    await driving.catalogs.offered(definition)  # nothing is written while a tool server is away
                 created = await app.store.create(asked)
                 check_created(asked, created, options)
                 run_id = created.run_id
@@ -211,7 +223,7 @@ async def _resume_embedded(
                 check_nested(decode_envelope(loaded.head), execution)
             budgets = await added_budgets(app.store, loaded, shared) if shared else ()
             if retry_failed and loaded.head.status == "failed":
-                if unsettled := await _take_up(app, loaded, answers, policy, budgets):
+                if unsettled := await _take_up(app, driving, loaded, answers, policy, budgets):
                     return unsettled
                 return await _driven(app, driving, scope, run_id, agent)
             answers = await handed_in_below(app.access, loaded, answers)
@@ -226,7 +238,7 @@ async def _resume_embedded(
                 await finish_chat(app.access, loaded.head, app.settings.lease_ttl_ms)
                 result = await _result(app, loaded)
                 return replace(result, warnings=(*result.warnings, *warnings))
-            _check_binding(app, loaded)
+            await _check_binding(app, driving, loaded)
             await narrow(app.store, loaded, policy, budgets)
             if settles:
                 if answers.words.any and loaded.head.parked is None:
@@ -252,12 +264,17 @@ def _failed_store(error: Exception) -> StoreError:
 
 
 async def _take_up(
-    app: Deuz, loaded: Loaded, answers: Answers, policy: ExecutionPolicy | None, budgets: tuple[SharedBudget, ...]
+    app: Deuz,
+    driving: InProcess,
+    loaded: Loaded,
+    answers: Answers,
+    policy: ExecutionPolicy | None,
+    budgets: tuple[SharedBudget, ...],
 ) -> AgentResult[Any] | None:
     """The failed run is at work again; or, with nothing written, what somebody has to say about its effects first (MDL-008)."""
     head = loaded.head
     result = await _result(app, loaded)
-    _check_binding(app, loaded)
+    await _check_binding(app, driving, loaded)
     check_retryable(loaded)
     if is_unsettled(loaded, answers.settled_calls(loaded)):
         effects = effects_of(read_run(head, loaded.messages, loaded.receipts), await _signing(app))
@@ -282,13 +299,18 @@ async def _wait_for_holder(app: Deuz, scope: str, run_id: str) -> None:
         await app.clock.sleep_ms(min(peek.ms_left + 1, left_ms))
 
 
-def _check_binding(app: Deuz, loaded: Loaded) -> None:
-    """Raises `ExecutionPolicyError` where the agent that is known here is not the one that began the run (RSM-005)."""
+async def _check_binding(app: Deuz, driving: InProcess, loaded: Loaded) -> None:
+    """Raises `ExecutionPolicyError` where the agent that is known here is not the one that began the run (RSM-005), or its tool
+    servers offer what the run cannot go on with; `McpUnavailableError`."""
     head = loaded.head
     definition = app.registry.agent(head.agent)
     binding = decode_envelope(head).agent_binding
-    if definition is not None and binding is not None and dict(binding) != binding_of(definition):
-        raise binding_changed(head.run_id, head.agent)
+    if definition is not None and binding is not None:
+        if without_catalog(binding) != binding_of(definition):
+            raise binding_changed(head.run_id, head.agent)
+        if definition.mcp is not None or CATALOG in binding:
+            run = read_run(head, loaded.messages, loaded.receipts)
+            await check_resume(driving.catalogs, definition, run)
 
 
 async def _driven(app: Deuz, driving: InProcess, scope: str, run_id: str, agent: str) -> AgentResult[Any]:

@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar, cast
 from deuz_workers.app.pending import PendingApproval, PendingClientCall, Signing, pending_approvals, pending_client_calls
 from deuz_workers.core.accounting import Accounting, accounting_of
 from deuz_workers.core.change import Head
+from deuz_workers.core.envelope import PLAIN
 from deuz_workers.core.handoff import NO_HANDOFFS, Handoff
 from deuz_workers.core.messages import Message
 from deuz_workers.core.receipts import Receipt
@@ -67,8 +68,10 @@ class ResultWarning:
     """Something that was given and had no influence, or is not as it was meant."""
 
     setting: str
-    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`."""
+    """Which kind: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`, `mcp`."""
     message: str
+    type: str = PLAIN
+    """`unsupported-tool` where a tool of a server is not offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ def result_of(
         steps=envelope.checkpoint.step,
         value=value,
         reason=reason,
-        warnings=tuple(ResultWarning(setting, text) for setting, text in envelope.warnings),
+        warnings=tuple(ResultWarning(*warning) for warning in envelope.warnings),
         stop_details=envelope.stop_details,
         error=envelope.error,
         pending_approvals=(*pending_approvals(loaded.items, signing, head.scope), *below.approvals) if suspended else (),

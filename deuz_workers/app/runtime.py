@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from deuz_workers.app.servers import catalogs_of
 from deuz_workers.engine.engine import Engine
 from deuz_workers.engine.gear import Gear
 from deuz_workers.engine.heartbeat import Heartbeat
@@ -73,6 +74,7 @@ class Runtime:
             histories=Histories(settings.history_cache_bytes),
             breakers=app.breakers,
             builds=builds or NoBuilds(),
+            catalogs=catalogs_of(app.registry.agents, clock),
             contexts=contexts,
             telemetry=app.telemetry,
             application=app,
@@ -89,11 +91,12 @@ class Runtime:
         self.heartbeat.watch(asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """The heartbeat has ended, and models hold no connection; steps must have ended before.
+        """The heartbeat has ended, and neither models nor tool servers hold a connection; steps must have ended before.
 
         Store and leases stay the application's: `Deuz.aclose` closes their connections.
         """
         await asyncio.to_thread(self.heartbeat.stop)
+        await self.gear.catalogs.close()
         for agent in self._app.registry.agents:
             for model in (
                 agent.model,

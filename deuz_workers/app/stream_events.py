@@ -42,11 +42,12 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class WarningData:
-    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`."""
+    """`setting` names the feature: `approvalResponses`, `clientToolResults`, `activeTools`, `fallbackModels`, `chat`, `mcp`."""
 
     setting: str
     message: str
-    type: Literal["warning"] = "warning"
+    type: str = "warning"
+    """`unsupported-tool` where a tool of a server is not offered."""
 
 
 @dataclass(frozen=True, slots=True)

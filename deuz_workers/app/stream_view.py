@@ -31,6 +31,7 @@ from deuz_workers.app.stream_events import (
     WarningData,
     WarningPart,
 )
+from deuz_workers.core.envelope import PLAIN
 from deuz_workers.core.live import LivePart, inner_part
 from deuz_workers.errors import CodecError
 from deuz_workers.ports.output import OutputType
@@ -103,7 +104,7 @@ class StreamView:
                 made = HandoffPart(str(data["from"]), str(data["to"]), str(data["call_id"]), reason)
                 yield PartEvent(made, part.step)
             case "warning":
-                yield from self._warn(str(data["setting"]), str(data["message"]))
+                yield from self._warn(str(data["setting"]), str(data["message"]), str(data.get("of_type", PLAIN)))
             case "end":
                 self.ended_at = max(self.ended_at, part.epoch)
             case "child":
@@ -158,10 +159,10 @@ class StreamView:
             self._shown, self._has_aside = "", False
             yield Discard(self._step)
 
-    def _warn(self, setting: str, message: str) -> Iterator[StreamEvent]:
+    def _warn(self, setting: str, message: str, kind: str) -> Iterator[StreamEvent]:
         if (setting, message) not in self._warned:
             self._warned.add((setting, message))
-            yield PartEvent(WarningPart(WarningData(setting, message)))
+            yield PartEvent(WarningPart(WarningData(setting, message, kind)))
 
     def _settle_text(self, result: AgentResult[Any]) -> Iterator[StreamEvent]:
         answer = next((message.text for message in reversed(result.messages) if message.role == "assistant"), "")
@@ -179,4 +180,4 @@ class StreamView:
 
     def _settle_warnings(self, result: AgentResult[Any]) -> Iterator[StreamEvent]:
         for warning in result.warnings:
-            yield from self._warn(warning.setting, warning.message)
+            yield from self._warn(warning.setting, warning.message, warning.type)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from deuz_workers.core.catalog import without_catalog
 from deuz_workers.core.codec import digest
 
 SEPARATOR = "@"
@@ -39,8 +40,11 @@ def build_of(bindings: Mapping[str, Mapping[str, object]], reducers: Collection[
 
 
 def member(name: str, binding: Mapping[str, object] | None = None) -> str:
-    """An agent or reducer as builds announce it: under the binding that a run began with; None: of a run that has not begun."""
-    return digest({"name": name, "binding": None if binding is None else dict(binding)})
+    """An agent or reducer as builds announce it: under the binding that a run began with; None: of a run that has not begun.
+
+    What tool servers offer is no part of it: it changes without a build.
+    """
+    return digest({"name": name, "binding": None if binding is None else without_catalog(binding)})
 
 
 def shared_queue(queue: str) -> str:

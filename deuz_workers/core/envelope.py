@@ -42,6 +42,11 @@ NO_VERDICTS: Mapping[str, Mapping[str, object]] = MappingProxyType({})
 
 
 Purpose = Literal["turn", "summary", "memory"]
+Warning = tuple[str, str] | tuple[str, str, str]
+"""Setting and message, and the type where it is another than `PLAIN`."""
+PLAIN = "warning"
+CATALOG = "mcp"
+"""Key of a binding: what the run's tool servers offer (`core.catalog`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +191,7 @@ class AgentRunEnvelope:
     """The agent that began the run has an output type."""
     verifies: bool = False
     """The agent that began the run has a verifier: nothing completes without its word."""
-    warnings: tuple[tuple[str, str], ...] = ()
-    """Setting and message of each."""
+    warnings: tuple[Warning, ...] = ()
     models: Models | None = None
     """None until a call has failed over to another model."""
     memory: RunMemory | None = None
@@ -401,7 +405,7 @@ def decode_envelope(head: Head) -> AgentRunEnvelope:
             policy=_policy(record.get("policy")),
             finalizes=record.get("finalizes") is True,
             verifies=record.get("verifies") is True,
-            warnings=tuple((str(setting), str(text)) for setting, text in cast("list[list[str]]", record.get("warnings", []))),
+            warnings=tuple(map(_warning, cast("list[list[object]]", record.get("warnings", [])))),
             models=_models(record.get("models")),
             memory=_memory(record.get("memory")),
             chat=None if record.get("chat") is None else RunChat.from_record(cast("Mapping[str, object]", record["chat"])),
@@ -428,6 +432,11 @@ def decode_body(body: str) -> Mapping[str, object]:
     if not isinstance(record, dict) or cast(Mapping[str, object], record).get("kind") != KIND:
         raise CodecError(f"the stored body is not a {KIND} record")
     return cast(Mapping[str, object], record)
+
+
+def _warning(record: list[object]) -> Warning:
+    setting, text, *kind = map(str, record)
+    return (setting, text, kind[0]) if kind else (setting, text)
 
 
 def _cost(value: object) -> int | None:

@@ -64,6 +64,13 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogRecorded:
+    """The run goes on with these tools of its servers: a resume has to meet the same. Digests by name."""
+
+    catalog: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyNarrowed:
     """The run may do what this allows too, and nothing else."""
 
@@ -110,6 +117,8 @@ class Warned:
 
     setting: str
     message: str
+    kind: str = "warning"
+    """What readers get as its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +398,7 @@ class Waited:
 Event = (
     NotesFolded
     | Bound
+    | CatalogRecorded
     | PolicyNarrowed
     | InputsGiven
     | GuardrailFired

@@ -19,7 +19,7 @@ from deuz_workers.core.call_ids import identify_calls
 from deuz_workers.core.candidate import ask_for_repair
 from deuz_workers.core.change import Stage
 from deuz_workers.core.draft import Draft
-from deuz_workers.core.envelope import OpenCall
+from deuz_workers.core.envelope import CATALOG, OpenCall
 from deuz_workers.core.estimate import calibration_of
 from deuz_workers.core.events import (
     Bound,
@@ -31,6 +31,7 @@ from deuz_workers.core.events import (
     CallRejected,
     CallStarted,
     CallUnprojectable,
+    CatalogRecorded,
     ChildEnded,
     ContextOverflowed,
     Event,
@@ -118,6 +119,8 @@ def _fold(draft: Draft, event: Event) -> None:
             draft.change(finalizes=event.finalizes, verifies=event.verifies)
             if event.finalizes and not event.has_loop:
                 draft.change(phase="finalizing")
+        case CatalogRecorded(catalog):
+            draft.change(binding={**(draft.value("binding") or {}), CATALOG: dict(catalog)})
         case PolicyNarrowed(policy, shared):
             narrow(draft, policy)
             charge(draft, shared)
@@ -130,8 +133,8 @@ def _fold(draft: Draft, event: Event) -> None:
         case HistoryRewritten(messages):
             draft.rewrite(messages, event.replaced)
             draft.journal("run.rewritten", messages=len(messages))
-        case Warned(setting, text):
-            warn(draft, setting, text)
+        case Warned(setting, text, kind):
+            warn(draft, setting, text, kind)
         case OutputAsked(message):
             draft.change(phase="finalizing")
             draft.append(message)

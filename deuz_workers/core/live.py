@@ -52,7 +52,7 @@ class LivePart:
                 receipt alone
     `handoff`   another agent drives the run from the next turn on: `from`, `to`, `call_id`, and `reason` where there is one
     `guardrail` a guardrail did not let a value pass as it was: `hook`, `action`, `name`, `reason`, `call_id`; not the value
-    `warning`   `setting`, `message`
+    `warning`   `setting`, `message`, and `of_type` where it is another than `warning`
     `end`       the run has something to report: `status`
     `commit`    nothing beyond the commit itself, so that no revision is missing
     `child`     something that was told in a run below: `path`, its agents; `run`, its id; `part`, as a list. Of no commit of
@@ -121,7 +121,8 @@ def _told_by(run: Run, revision: int) -> Iterator[LivePart]:
                 about = {name: record.get(name) for name in ("hook", "action", "name", "reason", "call_id")}
                 yield LivePart("guardrail", step, revision, about)
             case "warning":
-                yield LivePart("warning", step, revision, {"setting": record["setting"], "message": record["message"]})
+                told = {name: record[name] for name in ("setting", "message", "of_type") if name in record}
+                yield LivePart("warning", step, revision, told)
             case "run.suspended" if run.unsaved.children:
                 pass  # it goes on by itself, once those have ended
             case "run.suspended" | "run.completed" | "run.stopped" | "run.failed":

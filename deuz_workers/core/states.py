@@ -24,6 +24,7 @@ RUN: Mapping[tuple[RunStatus, str], tuple[RunStatus, ...]] = {
     ("queued", "Finished"): ("completed", "stopped", "failed"),
     ("running", "NotesFolded"): ("running",),
     ("running", "Bound"): ("running",),
+    ("running", "CatalogRecorded"): ("running",),
     ("running", "PolicyNarrowed"): ("running",),
     ("running", "ModelCallStarted"): ("running",),
     ("running", "BudgetStood"): ("running",),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from deuz_workers.core.catalog import without_catalog
 from deuz_workers.core.codec import canonical, digest
+from deuz_workers.core.envelope import CATALOG
 from deuz_workers.core.estimate import text_bytes, tool_bytes
 from deuz_workers.core.limits import Limits
 from deuz_workers.core.memory import MemoryScope
@@ -16,7 +18,8 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
     """Model, tools by name with a digest of what the model sees of them, limits, and the agent's own `binding_id`.
 
     That there is a verifier is part of it, what it does is not: nothing that began with one completes without one. Of everybody
-    whom a run may be handed to, so are model, instructions and tools (BND-003).
+    whom a run may be handed to, so are model, instructions and tools (BND-003). What tool servers offer has a key of its own in
+    the copy of an agent that a step goes on with.
     """
     binding: dict[str, object] = {"binding_id": agent.binding_id, "limits": _limits(agent.limits), "model": agent.model.name}
     if agent.output is not None:
@@ -30,7 +33,9 @@ def binding_of(agent: AgentDefinition) -> dict[str, object]:
         binding["memory"] = scope.to_record() if isinstance(scope, MemoryScope) else {}
     if agent.team:
         binding["handoffs"] = {name: _of_member(driven(agent, name)) for name in sorted(agent.team)}
-    return {**binding, "tools": _tools(agent.tools)}
+    if agent.catalog is not None:
+        binding[CATALOG] = dict(agent.catalog.fingerprints)
+    return {**binding, "tools": _tools(agent.own_tools)}
 
 
 def _of_member(member: AgentDefinition) -> dict[str, object]:
@@ -62,7 +67,7 @@ class Bindings:
     """What follows from the agents of a process and never changes, made once for each definition."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, str], tuple[AgentDefinition, dict[str, object], int]] = {}
+        self._made: dict[tuple[str, str, bool], tuple[AgentDefinition, dict[str, object], int]] = {}
         self._driven: dict[tuple[str, str], tuple[AgentDefinition, AgentDefinition]] = {}
 
     def of(self, agent: AgentDefinition) -> dict[str, object]:
@@ -82,7 +87,7 @@ class Bindings:
         return known[1]
 
     def _entry(self, agent: AgentDefinition) -> tuple[AgentDefinition, dict[str, object], int]:
-        place = (agent.name, agent.driver)
+        place = (agent.name, agent.driver, agent.catalog is not None)
         known = self._made.get(place)
         if known is None or known[0] is not agent:
             size_bytes = text_bytes(agent.instructions or "") + tool_bytes(tool.spec for tool in agent.tools.values())
@@ -92,5 +97,8 @@ class Bindings:
         return known
 
     def match(self, stored: Mapping[str, object] | None, agent: AgentDefinition) -> bool:
-        """A run that has not begun has no binding and matches every build; an unknown key matches none (ENV-012)."""
-        return stored is None or dict(stored) == self.of(agent)
+        """A run that has not begun has no binding and matches every build; an unknown key matches none (ENV-012).
+
+        `agent` as it is registered. What tool servers offer is compared by `engine.offering`.
+        """
+        return stored is None or without_catalog(stored) == self.of(agent)

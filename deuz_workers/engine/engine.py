@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from deuz_workers.core.build import member, shared_queue
@@ -28,8 +28,10 @@ from deuz_workers.engine.inputs import check_policies
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.log_place import at_run
 from deuz_workers.engine.loop import advance
+from deuz_workers.engine.offering import CatalogRefused
 from deuz_workers.engine.projecting import Projected
 from deuz_workers.engine.ring import bell_of, ring_or_ripen, rings_for, stays
+from deuz_workers.engine.step_report import StepEnd, StepReport
 from deuz_workers.engine.stop import Stop
 from deuz_workers.engine.telling import tell_commit
 from deuz_workers.engine.user_code import is_end_of
@@ -51,37 +53,6 @@ FULL_BUILD_MS = 2_000
 """Between two looks at a run whose build has a full queue, at most."""
 
 log = logging.getLogger(__name__)
-
-StepEnd = (
-    LoopEnd
-    | Literal[
-        "idle",
-        "held",
-        "young",
-        "unknown_run",
-        "nobody",
-        "other_build",
-        "unreadable",
-        "suspicious",
-        "quarantined",
-        "over",
-        "unreachable",
-        "crashed",
-        "refused",
-    ]
-)
-"""How a step ended. `over`: the run is somebody else's now; `nobody`: this process does not know its agent; `other_build`: it
-knows it otherwise; `suspicious`: the run was rung for a process that executes nothing beside it; `quarantined`: it is left to a
-person."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    end: StepEnd
-    bells: tuple[Bell, ...] = ()
-    """What was rung after the lease was given back."""
-    error: DeuzError | None = None
-    """Why nothing could be done: what a server, the stored record or a defect of ours raised, or who has the run now."""
 
 
 class Engine:
@@ -357,6 +328,11 @@ class Engine:
                 faults.append(RevisionConflictError(text, run_id=run_id))
         except StoreUnavailableError:
             raise
+        except CatalogRefused as refused:
+            log.warning("run_without_tools run=%s agent=%s error=%s", head.run_id, head.agent, refused.error.code)
+            await self._put_off(head)
+            faults.append(refused.error)
+            end = "other_tools"
         except BaseException as error:  # a fault of ours must not end the worker and its other runs
             if isinstance(error, SystemExit | KeyboardInterrupt) or is_end_of(asyncio.current_task(), error):
                 raise

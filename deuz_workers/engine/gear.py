@@ -14,6 +14,7 @@ from deuz_workers.engine.histories import Histories
 from deuz_workers.engine.settings import EngineSettings
 from deuz_workers.ports.breakers import Breakers, NoBreakers
 from deuz_workers.ports.builds import Builds, NoBuilds
+from deuz_workers.ports.catalog import Catalogs, NoCatalogs
 from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.context import RunContext
 from deuz_workers.ports.definition import Registry
@@ -42,6 +43,8 @@ class Gear:
     breakers: Breakers = field(default_factory=NoBreakers)
     builds: Builds = field(default_factory=NoBuilds)
     """Where runs go that this process cannot execute."""
+    catalogs: Catalogs = field(default_factory=NoCatalogs)
+    """Tools of servers, for agents that have some."""
     contexts: Mapping[tuple[str, str], RunContext] = field(default_factory=dict[tuple[str, str], RunContext])
     """By scope and run id: given by whoever drives the run in this process, instead of what its agent would make."""
     controls: KnownControls = field(default_factory=KnownControls)

@@ -26,6 +26,7 @@ from deuz_workers.errors import (
     StoreUnavailableError,
     UnknownAgentError,
 )
+from deuz_workers.ports.catalog import Catalogs
 from deuz_workers.ports.tree import only_waits
 
 log = logging.getLogger(__name__)
@@ -188,6 +189,11 @@ class InProcess:
     def running_steps(self) -> int:
         return len(self._steps)
 
+    @property
+    def catalogs(self) -> Catalogs:
+        """Tools of servers, as steps here get them."""
+        return self._gear.catalogs
+
     async def _go_on(self, wanted: Callable[[], bool], ending: Callable[[], Awaitable[None]] | None = None) -> None:
         self._look_ms = self._now_ms() + self._interval_ms
         try:
@@ -275,7 +281,7 @@ class InProcess:
                     self._refuse(name, report.error or StoreUnavailableError())
                 else:
                     self.doorbell.put([Bell(*name, "")])
-            case "unreadable" | "crashed":
+            case "unreadable" | "crashed" | "other_tools":
                 self._refuse(name, report.error or DeuzError(f"run {name[1]!r} could not be driven"))
             case "nobody" | "other_build" | "unknown_run":
                 self._refuse(name, await self._misfit(name, report.end))

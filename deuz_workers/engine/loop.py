@@ -34,6 +34,7 @@ from deuz_workers.engine.inputs import given_inputs
 from deuz_workers.engine.intake import close_expired, fold_inbox, judge_old_receipts, narrow_policy, take_in
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_turn import call_model, check_output, run_end, turn_end
+from deuz_workers.engine.offering import look_at_servers, settle_tools
 from deuz_workers.engine.restraint import HeldBack, check_brakes, hold_back, read_controls
 from deuz_workers.engine.slot import lacks_slot, take_slot
 from deuz_workers.engine.taken_answers import next_expiry_ms
@@ -47,11 +48,14 @@ log = logging.getLogger(__name__)
 async def advance(leg: Leg, turns: int) -> LoopEnd:
     """Go on until `turns` turns are answered, or nothing more can be done now.
 
-    Raises `StepOver` when the run is somebody else's, and store errors.
+    Raises `StepOver` when the run is somebody else's, `CatalogRefused`, and store errors.
     """
+    sight = await look_at_servers(leg)
     if await close_expired(leg):
         return "suspended"
     await take_in(leg)
+    if sight is not None and (end := await settle_tools(leg, sight)):
+        return end
     judge_old_receipts(leg)
     narrow_policy(leg)
     if leg.run.envelope.policy.deadline_ms is not None:

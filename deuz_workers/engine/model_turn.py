@@ -13,6 +13,7 @@ from deuz_workers.engine.extracting import with_extraction
 from deuz_workers.engine.hooked import asked_before_call, checked_call, guarded_ending, guarded_turn, prepared_call
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.model_call import ModelCall
+from deuz_workers.engine.offering import refresh_tools
 from deuz_workers.engine.paid_call import make_call
 from deuz_workers.engine.recalling import recall
 from deuz_workers.engine.restraint import check_brakes
@@ -25,6 +26,11 @@ async def call_model(leg: Leg, effect: CallModel) -> LoopEnd | None:
     agent = leg.definition
     assert isinstance(agent, AgentDefinition)
     await leg.check_may_start()
+    if agent.mcp is not None:
+        if end := await refresh_tools(leg):
+            return end
+        assert isinstance(leg.definition, AgentDefinition)
+        agent = leg.definition
     await check_brakes(leg, model=selected(agent, agent.model, leg.run).name)
     plan, guards = StepPlan(), None
     if asked := asked_before_call(agent):

@@ -13,6 +13,7 @@ from deuz_workers.core.messages import NOTHING
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.task_request import TaskRequest
 from deuz_workers.core.usage import Budget
+from deuz_workers.ports.catalog import Catalog, ToolServers
 from deuz_workers.ports.compaction import CompactionPolicy
 from deuz_workers.ports.context import MakeContext
 from deuz_workers.ports.execution import Execution
@@ -94,6 +95,16 @@ class AgentDefinition:
     """By whom they hand over to, the agent itself among them: the tools that `team` is reached by."""
     driver: str = ""
     """Whose model, instructions and tools these are, in a run that was handed over; empty: the agent's own."""
+    mcp: ToolServers | None = None
+    """Servers whose tools the agent has beside its own; None: there are none."""
+    catalog: Catalog | None = None
+    """What they offer, in the copy that a step goes on with; its tools are among `tools`."""
+
+    @property
+    def own_tools(self) -> Mapping[str, Tool]:
+        """Those of the agent itself."""
+        offered = NO_TOOLS if self.catalog is None else self.catalog.tools
+        return self.tools if not offered else {name: tool for name, tool in self.tools.items() if tool is not offered.get(name)}
 
     @property
     def tool_deps(self) -> Any:

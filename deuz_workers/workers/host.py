@@ -11,6 +11,7 @@ from typing import Any, cast
 from deuz_workers.app.bell import MARK
 from deuz_workers.app.connections import marks_of
 from deuz_workers.app.deuz import Deuz
+from deuz_workers.app.servers import check_namespaces
 from deuz_workers.core.marks import Marks
 from deuz_workers.core.names import run_lease_key
 from deuz_workers.workers.drain import DrainFlag
@@ -45,9 +46,11 @@ class Host:
 
     @property
     def app(self) -> Deuz:
-        """Raises what `load` raises."""
+        """Raises what `load` raises, and `ConfigurationError` for an application that workers cannot run."""
         if self._app is None:
-            self._app = self._load()
+            app = self._load()
+            check_namespaces(app.registry.agents)
+            self._app = app
         return self._app
 
     @cached_property

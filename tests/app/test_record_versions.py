@@ -196,6 +196,7 @@ async def test_a_loop_checkpoint_of_another_version_is_refused(world: World) -> 
     assert (await world.loaded("r"), done.done) == (stored, {})
 
 
+@pytest.mark.spec("ENV-012")
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_binding_with_an_unknown_key_is_refused(world: World, version: int) -> None:
     """Whatever the version of the record is."""
