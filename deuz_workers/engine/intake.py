@@ -100,7 +100,7 @@ async def fold_inbox(leg: Leg) -> None:
     if not loaded.head.is_to_end:
         await _check_policies(leg, fresh)
     if loaded.head.wake_seq > envelope.seen_seq:
-        # Ahead of older ones, these would set back what the run has seen, and the cancel would be unseen for ever.
+        # What was written first is heard first.
         older = tuple(takewhile(lambda event: isinstance(event, NotesFolded), leg.carried))
         folded = with_tokens_checked(fold_notes(fresh, loaded.head.wake_seq), leg.run, leg.gear.signer)
         rest = leg.carried[len(older) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -32,6 +33,7 @@ from deuz_workers import (
 from deuz_workers.core.change import Change, Outcome
 from deuz_workers.core.messages import Message, ReasoningPart, assistant, user
 from deuz_workers.core.transcript import transcript_length
+from deuz_workers.examples.conversation import converse
 from deuz_workers.ports.store import Loaded
 from deuz_workers.providers.script import Entry, call, calls, reply
 from deuz_workers.store import open_store
@@ -693,3 +695,14 @@ async def test_chat_and_memory_follow_one_end(memory: World, applied: bool) -> N
         assert await memory.store.load_chat(run_id) == record, commit
         head = await memory.head(run_id)
         assert (head.phase, head.due_in_ms, head.has_work) == ("loop", None, False), commit
+
+
+@pytest.mark.spec("DEP-005")
+async def test_the_example_of_a_conversation_runs(tmp_path: Path) -> None:
+    """Memory, chat and fall-back together; the write of the chat that failed is repaired, and the next run goes on from it."""
+    told = await converse(f"sqlite:///{tmp_path / 'runs.db'}")
+    assert told.answers == ("Noted.", "Tea, then.")
+    assert {"chat", "fallbackModels"} <= set(told.warnings)
+    assert (told.repaired, told.recalled) == ("saved", True)
+    assert told.message_ids[:2] == ("hello-1:0", "hello-1:1")
+    assert told.message_ids[-1].startswith("hello-2:")

@@ -27,9 +27,11 @@ from deuz_workers.tools.decorator import tool
 class CancelledBefore:
     """A store in which somebody cancels the run in the moment before its commit number `at`, the first being 1."""
 
-    def __init__(self, inner: SqlStore, at: int) -> None:
+    def __init__(self, inner: SqlStore, at: int, *says: str) -> None:
+        """`says`: what they write before."""
         self._inner = inner
         self._at = at
+        self.says = says
         self.commits = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -39,6 +41,9 @@ class CancelledBefore:
         self.commits += 1
         assert self.commits < 20, "the step goes round and round"
         if self.commits == self._at:
+            for said in self.says:
+                body = encode({"message": message_to_record(user(said))})
+                assert await self._inner.add_note(SCOPE, "r", "message", body) is not None
             assert await self._inner.add_note(SCOPE, "r", "cancel", "{}") is not None
         return await self._inner.commit(change)
 
@@ -80,6 +85,19 @@ async def test_a_model_call_does_not_begin_behind_a_cancel(budget: Budget | None
     run = await sender.simulation.load("r")
     assert (run.envelope.status, run.envelope.reason) == ("stopped", "aborted")
     assert (sender.asked, run.envelope.checkpoint.step, run.envelope.unknown_tokens) == (0, 0, 0)
+
+
+async def test_what_was_written_first_is_kept_first() -> None:
+    """A message was read with the run and is not saved yet; another one and a cancel refuse the commit that would save it."""
+    sender = Sender()
+    await sender.simulation.enqueue("sender", "r")
+    body = encode({"message": message_to_record(user("first"))})
+    assert await sender.simulation.store.add_note(SCOPE, "r", "message", body) is not None
+    store: Any = CancelledBefore(sender.simulation.store, 1, "second")
+    assert (await Engine(replace(Process(sender.simulation).engine.gear, store=store)).step(SCOPE, "r")).end == "ended"
+    run = await sender.simulation.load("r")
+    assert [message.text for message in run.history] == ["go", "first", "second"]
+    assert (run.envelope.reason, run.envelope.seen_seq) == ("aborted", 3)
 
 
 async def test_a_tool_does_not_begin_behind_a_cancel() -> None:

@@ -24,7 +24,8 @@ SEEDS = 3_000
 
 
 def break_copy(scratch: Path, mutant: Mutant) -> None:
-    """`scratch` holds the project with the mutant's edits. Raises ValueError for a text that is not there once."""
+    """`scratch` holds the project with the mutant's edits. Raises ValueError for a text that is not there once,
+    SyntaxError for code that is none."""
     for name in (PACKAGE, "tests"):
         shutil.rmtree(scratch / name, ignore_errors=True)
         shutil.copytree(ROOT / name, scratch / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -34,7 +35,10 @@ def break_copy(scratch: Path, mutant: Mutant) -> None:
         text = file.read_text()
         if text.count(edit.old) != 1:
             raise ValueError(f"{mutant.name!r}: {edit.file} has its text {text.count(edit.old)} times")
-        file.write_text(text.replace(edit.old, edit.new))
+        broken = text.replace(edit.old, edit.new)
+        if file.suffix == ".py":
+            compile(broken, edit.file, "exec")  # what cannot be read is noticed by everything, and proves nothing
+        file.write_text(broken)
 
 
 def caught_by(scratch: Path, mutant: Mutant, seeds: int, *, named: bool, schedules: bool) -> str | None:

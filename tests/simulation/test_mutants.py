@@ -16,8 +16,11 @@ PACKAGE = Path(deuz_workers.__file__).parent
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_what_a_mutant_changes_is_there_once(mutant: Mutant) -> None:
-    """Each text stands in its file exactly once, becomes another one, and the tests that are named exist."""
+    """Each text stands in its file exactly once, becomes another one that can be read, and the tests that are named exist."""
     for edit in mutant.edits:
-        assert (PACKAGE / edit.file).read_text().count(edit.old) == 1, edit.file
+        text = (PACKAGE / edit.file).read_text()
+        assert text.count(edit.old) == 1, edit.file
         assert edit.old != edit.new
+        if edit.file.endswith(".py"):
+            compile(text.replace(edit.old, edit.new), edit.file, "exec")
     assert all((ROOT / name.partition("::")[0]).exists() for name in mutant.tests if name.startswith("tests/"))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from uuid import UUID
+
+import psycopg
 
 from deuz_workers.core.change import Applied, BudgetExceeded, Reserve, Settle
 from deuz_workers.core.usage import Budget
@@ -83,3 +86,30 @@ async def test_reserving_and_settling_at_once_keeps_the_books(migrated_postgres_
         assert balance is not None
         assert (balance.spent.tokens, balance.held.tokens, balance.unknown.tokens) == (spent["settled"], 0, spent["unknown"])
     assert spent["refused"]
+
+
+async def test_nothing_of_a_pruned_run_is_left_in_what_it_shared(migrated_postgres_dsn: str, bench: Bench) -> None:
+    """Although nobody has reserved there since its last call was settled: balance and usage are as before, and only what nobody
+    knows keeps its row."""
+    await bench.store.set_budget("org", Budget(tokens=10_000))
+    rids: list[UUID] = []
+    for name, ends in (("unknown", ("unknown", "settled")), ("known", ("released", "settled"))):
+        head = await bench.start()
+        rids.append(head.rid)
+        for call, outcome in enumerate(ends):
+            request = f"{name}/{call}"
+            await bench.store.commit(change_from(head, reserve=Reserve(request, ("org",), 100, 7)))
+            head = await bench.again(head)
+            settle = Settle(request, ("org",), outcome, 60, 5)  # pyright: ignore[reportArgumentType]
+            await bench.store.commit(change_from(head, settle=(settle,)))
+            head = await bench.again(head)
+        await bench.applied(head, status="completed", due_in_ms=None)
+    before = await bench.store.balance("org"), await bench.store.usage("org")
+    assert await bench.store.prune(older_ms=-1, status=("completed",), scope=bench.scope, limit=10) == 2
+    after = await bench.store.balance("org"), await bench.store.usage("org")
+    assert after[0] == before[0]
+    assert [(use.spent, use.held, use.unknown) for use in after[1]] == [(use.spent, use.held, use.unknown) for use in before[1]]
+    with psycopg.connect(migrated_postgres_dsn) as connection:
+        for table in ("reservation", "settlement"):
+            found = connection.execute(f"select rid, request_id from {table}").fetchall()
+            assert found == [(rids[0], "unknown/0")]

@@ -186,6 +186,15 @@ def _words(kind: str, data: Mapping[str, Any]) -> tuple[str, Tone]:
             return "A cancel was asked for", "bad"
         case "run.retried":
             return "Taken up again", "plain"
+        case "run.handed_off":
+            return f"Handed over from {data.get('from')} to {data.get('to')}", "plain"
+        case "run.policy_narrowed" | "run.budgets_narrowed":
+            return "May do or spend less from here on", "plain"
+        case "verification.ended":
+            verdict = str(data.get("verdict"))
+            return f"The answer was verified: {verdict}", "good" if verdict == "verified" else "bad"
+        case "memory.recalled" if isinstance(count := data.get("count"), int):
+            return f"{count:,} {'memory' if count == 1 else 'memories'} recalled", "plain"
         case "run.inputs" | "run.message":
             return f"{counted(int(data.get('count') or 0), 'message')} came in", "plain"
         case "model.failed":

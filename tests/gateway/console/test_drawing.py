@@ -6,6 +6,7 @@ import json
 import re
 from unicodedata import category
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,25 @@ def test_a_journal_is_turns_with_their_calls() -> None:
     notes = [entry.text for entry in first.entries if isinstance(entry, Note)]
     assert notes == ["A model call failed (overloaded), again in 2.0 s", "run.of.tomorrow: x 7"]
     assert turns[2].is_open
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words"),
+    [
+        ("run.handed_off", {"step": 1, "call_id": "c", "from": "clerk", "to": "boss"}, "Handed over from clerk to boss"),
+        ("run.budgets_narrowed", {"keys": ["k"]}, "May do or spend less from here on"),
+        ("memory.recalled", {"status": "completed", "count": 2}, "2 memories recalled"),
+        ("memory.recalled", {"status": "failed", "count": None}, "memory.recalled: status failed"),
+        ("verification.ended", {"step": 1, "verdict": "rejected"}, "The answer was verified: rejected"),
+        ("call.denied", {"call_id": "c", "by": "ann"}, "c denied by ann"),
+        ("run.failed", {"reason": None, "error": "api_key=abcdefgh"}, "Failed: api_key=***"),
+        ("model.failed", {"error": "x", "model": "a", "next_model": "b"}, "A model call failed (x), goes on with b"),
+    ],
+)
+def test_what_happened_is_said_in_words(kind: str, data: dict[str, object], words: str) -> None:
+    """And without what looks like a secret."""
+    [turn] = timeline(events((kind, data)), {}, {})
+    assert [entry.text for entry in turn.entries if isinstance(entry, Note)] == [words]
 
 
 def test_a_wait_says_how_long_it_was() -> None:

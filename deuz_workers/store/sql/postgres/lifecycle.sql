@@ -3,8 +3,9 @@
 -- name: prune
 -- Ended runs of their own and whole swarms whose tasks have all ended, each with all below it that was delegated and has ended too,
 -- oldest change of status first. The heads are locked, which
--- reads them again, so one that was taken up again meanwhile stays; one that somebody is writing is left to a later batch. Rows
--- of budget scopes that others share stay while they count there: not folded, or unknown. Of the others the sums are kept.
+-- reads them again, so one that was taken up again meanwhile stays; one that somebody is writing is left to a later batch. What
+-- was settled in budget scopes that others share is folded first, under the lock of these, and its sums are kept; rows stay whose
+-- outcome is unknown, and those in scopes with a window that are not folded.
 with recursive
 -- include: clock
 chosen as materialized (
@@ -50,6 +51,34 @@ frames as (
     where x.scope = h.scope and x.stream_id in (h.rid::text, h.run_id)
 ),
 own_scopes as (delete from budget_scope x using doomed d where x.key = d.scope_key),
+shared_scopes as materialized (
+    select b.key from budget_scope b
+    where b.window_ms is null and b.key not like 'run:%'
+      and b.key in (select x.scope_key from settlement x join doomed d on d.rid = x.rid where not x.folded)
+    order by b.key
+    for no key update
+),
+folded_now as (                             -- a commit that folded one of them while this waited for the scope has it
+    delete from settlement x using doomed d, shared_scopes s
+    where x.rid = d.rid and x.scope_key = s.key and not x.folded and x.outcome <> 'unknown'
+    returning x.rid, x.request_id, x.scope_key, x.outcome, x.tokens, x.micros, x.held_tokens, x.held_micros, x.input_tokens,
+              x.output_tokens, x.cached_tokens, x.reasoning_tokens
+),
+charged as (
+    update budget_scope b set
+        spent_tokens = b.spent_tokens + f.spent_tokens, spent_micros = b.spent_micros + f.spent_micros,
+        held_tokens = b.held_tokens - f.held_tokens, held_micros = b.held_micros - f.held_micros,
+        unknown_tokens = b.unknown_tokens - f.written_tokens, unknown_micros = b.unknown_micros - f.written_micros
+    from (select scope_key,
+                 coalesce(sum(tokens) filter (where outcome = 'settled'), 0) as spent_tokens,
+                 coalesce(sum(micros) filter (where outcome = 'settled'), 0) as spent_micros,
+                 coalesce(sum(held_tokens) filter (where outcome <> 'written_off'), 0) as held_tokens,
+                 coalesce(sum(held_micros) filter (where outcome <> 'written_off'), 0) as held_micros,
+                 coalesce(sum(held_tokens) filter (where outcome = 'written_off'), 0) as written_tokens,
+                 coalesce(sum(held_micros) filter (where outcome = 'written_off'), 0) as written_micros
+          from folded_now group by scope_key) f
+    where b.key = f.scope_key
+),
 settlements as (
     delete from settlement x using doomed d
     where x.rid = d.rid
@@ -64,7 +93,11 @@ history as (
            sum(x.cached_tokens), sum(x.reasoning_tokens)
     from (select s.*, r.model,
                  to_timestamp(floor(extract(epoch from r.at) * 1000 / n.bucket_ms) * n.bucket_ms / 1000) as bucket_at
-          from settlements s
+          from (select rid, request_id, scope_key, outcome, tokens, micros, input_tokens, output_tokens, cached_tokens,
+                       reasoning_tokens from settlements
+                union all
+                select rid, request_id, scope_key, outcome, tokens, micros, input_tokens, output_tokens, cached_tokens,
+                       reasoning_tokens from folded_now) s
           join reservation r on r.rid = s.rid and r.request_id = s.request_id and r.scope_key = s.scope_key
           join budget_scope b on b.key = s.scope_key
           cross join lateral (select coalesce(b.window_ms / b.buckets, 3600000) as bucket_ms) n
@@ -83,7 +116,8 @@ reservations as (
       and (x.scope_key in (select scope_key from doomed)
            or exists (select 1 from settlement t
                       where t.rid = x.rid and t.request_id = x.request_id and t.scope_key = x.scope_key
-                        and t.folded and t.outcome <> 'unknown'))
+                        and t.folded and t.outcome <> 'unknown')
+           or (x.request_id, x.scope_key) in (select f.request_id, f.scope_key from folded_now f where f.rid = x.rid))
 ),
 edges as (delete from swarm_edge x using chosen c where x.swarm_rid = c.rid),
 happened as (delete from swarm_event x using chosen c where x.swarm_rid = c.rid),
