@@ -83,7 +83,7 @@ def _kill(pool: Pool, chance: random.Random, handle: SwarmHandle, kills: int, fi
     flush_at = chance.randrange(kills)
     total = handle.snapshot().total
     for number in range(kills):
-        share = (number + chance.random()) / (kills + 0.5)
+        share = (number + chance.random()) / (kills + 1)
         wait_until(lambda share=share: _ended(handle) >= share * total or handle.status() == "completed", "a kill", PATIENCE_S)
         if handle.status() == "completed":
             return
@@ -96,7 +96,7 @@ def _kill(pool: Pool, chance: random.Random, handle: SwarmHandle, kills: int, fi
             figures.flushes += 1
         alive = [worker for worker in pool.workers if worker.process.poll() is None]
         pool.workers[:] = [*(worker for worker in pool.workers if worker not in alive), *alive]
-        pool.start("threads", SLOTS)
+        pool.start("threads", SLOTS, wait=False)
 
 
 def _ended(handle: SwarmHandle) -> int:
