@@ -50,7 +50,7 @@ class Task:
         It begins when all tasks in `depends_on` have completed and all in `after` have ended, in whatever way. An agent starts
         from `prompt` or `messages`, and the results of those that completed as one more message; with results it needs neither.
         `timeout_ms`: of one attempt, from its slot on; what follows an answer is another. `budget`: of this task, beside the
-        swarm's. `queue`: None is the swarm's, else the agent's.
+        swarm's and no more than its agent's. `queue`: None is the swarm's, else the agent's.
 
         Raises SwarmDefinitionError, naming the task.
         """
@@ -82,6 +82,15 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<Task {self.task_id!r} {self.kind} {self.binding!r}>"
+
+
+def _lower(one: Budget | None, other: Budget | None) -> Budget | None:
+    """What both allow."""
+    if one is None or other is None:
+        return one or other
+    tokens = [limit for limit in (one.tokens, other.tokens) if limit is not None]
+    micros = [limit for limit in (one.usd_micros, other.usd_micros) if limit is not None]
+    return Budget(min(tokens, default=None), min(micros, default=None))
 
 
 class Swarm:
@@ -184,7 +193,7 @@ class Swarm:
         rid = ids.rid()
         known = registry.agent(task.binding) if task.kind == "agent" else registry.reducer(task.binding)
         binding = binding_of_task(known)
-        binding = replace(binding, budget=task.budget or binding.budget)
+        binding = replace(binding, budget=_lower(task.budget, binding.budget))
         envelope = task_envelope(head.scope, head.run_id, task.task_id, rid, task.kind, task.binding, binding, bounds)
         return NewRun(
             rid,

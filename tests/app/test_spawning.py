@@ -14,8 +14,10 @@ from deuz_workers import (
     DynamicLimits,
     ExecutionPolicy,
     FailureContext,
+    Inconclusive,
     MockModel,
     ReducerContext,
+    Rejected,
     SpawnContext,
     Swarm,
     SwarmDefinitionError,
@@ -293,6 +295,61 @@ async def test_a_binding_can_only_be_stricter_than_its_swarm(memory: World) -> N
     assert (await error_of(memory, "narrow"))["code"] == "budget_exceeded"
     small = await run_again(memory, wide, Budget.of(tokens=1))
     assert small.tasks == {"wide": "failed"}
+
+
+@pytest.mark.spec("SVR-014")
+async def test_the_budget_of_an_agent_narrows_that_of_its_task(memory: World) -> None:
+    """A task that is given more than its agent may use is refused at the agent's limit."""
+    narrow = said(name="narrow", budget=Budget.of(tokens=1))
+    task = Task("a", agent="narrow", prompt="go", budget=Budget.of(tokens=1_000_000))
+    assert (await run(memory, narrow, tasks=[task])).tasks == {"a": "failed"}
+    assert (await error_of(memory, "a"))["code"] == "budget_exceeded"
+
+
+@pytest.mark.spec("SWM-006")
+async def test_a_task_runs_only_once_its_record_says_so(world: World) -> None:
+    """What its function reads of its own task is `running`."""
+    seen: list[str] = []
+
+    @reducer(name="look")
+    async def look(results: Mapping[str, object], context: ReducerContext) -> None:
+        snapshot = await world.process().aio.swarm_handle("s1").snapshot()
+        seen.extend(task.status for task in snapshot.tasks)
+
+    await run(world, reducers=[look], tasks=[Task("look", reducer="look")])
+    assert seen == ["running"]
+
+
+@pytest.mark.spec("SWM-013")
+async def test_a_reducer_that_returns_what_cannot_be_stored_fails(memory: World) -> None:
+    """Its task says so; bytes and JSON values can be."""
+
+    @reducer(name="odd")
+    def odd(results: Mapping[str, object]) -> object:
+        return object()
+
+    @reducer(name="fine")
+    def fine(results: Mapping[str, object]) -> object:
+        return {"bytes": b"\x00", "list": [1, None]}
+
+    result = await run(memory, reducers=[odd, fine], tasks=[Task("odd", reducer="odd"), Task("fine", reducer="fine")])
+    assert result.tasks == {"odd": "failed", "fine": "completed"}
+    assert "cannot be stored" in (await error_of(memory, "odd"))["message"]
+    assert result.outputs == {"fine": {"bytes": b"\x00", "list": [1, None]}}
+
+
+@pytest.mark.spec("SWM-022")
+async def test_nothing_uses_an_output_that_was_not_verified(memory: World) -> None:
+    """A verifier that stays inconclusive, and one whose attempts run out: not completed, and what depends on it is blocked."""
+    for verdict in (Inconclusive(), Rejected("no")):
+
+        def verify(output: object, context: object, verdict: Any = verdict) -> Any:
+            return verdict
+
+        tasks = [Task("a", agent="checked", prompt="go"), Task("b", agent="x", depends_on=["a"])]
+        app = memory.process(said(name="checked", verify=verify), said())
+        result = await app.aio.run_swarm_embedded(Swarm("s", tasks), run_id=f"s-{type(verdict).__name__}")
+        assert result.tasks == {"a": "failed", "b": "blocked"}
 
 
 async def run_again(world: World, agent: Agent, budget: Budget) -> SwarmResult:

@@ -52,7 +52,7 @@ DIAMOND = [
 ]
 
 
-@pytest.mark.spec("SWM-001", "SWM-008")
+@pytest.mark.spec("SWM-001", "SWM-008", "SWM-014")
 async def test_tasks_run_in_the_order_of_their_dependencies(world: World) -> None:
     """Two agents and a reducer: each starts when all that it waits for is completed, and the sink's output is the result."""
     started: list[str] = []
@@ -290,7 +290,7 @@ async def test_a_swarm_goes_on_whichever_save_its_process_died_at(world: World, 
     pytest.fail("the swarm has more commits than it should")
 
 
-@pytest.mark.spec("SWM-029", "SWM-031")
+@pytest.mark.spec("SWM-003", "SWM-029", "SWM-031")
 async def test_the_handle_is_there_before_the_tasks_end_and_follows_from_another_process(world: World) -> None:
     """An id is made where none is given; another process drives, this one reads the result and the events."""
     here, there = world.process(echo(), reducers=[merge]), world.process(echo(), reducers=[merge])
