@@ -20,7 +20,10 @@ PACKAGE = ROOT / "deuz_workers"
 TESTS = ROOT / "tests"
 
 LONGEST_FILE_LINES = 500
-LONG_FILES = {"deuz_workers/errors.py": "the tree of errors is drawn at its top and read as one; a class takes three lines"}
+LONG_FILES = {
+    "deuz_workers/errors.py": "the tree of errors is drawn at its top and read as one; a class takes three lines",
+    "deuz_workers/__init__.py": "each public name stands there three times: for type checkers, in __all__, with its home",
+}
 """File: why it is one noun although it is longer."""
 
 SPEC_ROW = re.compile(r"^\|\s*([A-Z][A-Z0-9]{1,4}-[A-Z]?\d{2,3})\s*\|(.*)$", re.MULTILINE)

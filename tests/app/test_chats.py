@@ -234,7 +234,7 @@ async def test_the_run_is_saved_before_its_chat_and_apart_from_it(world: World) 
     assert written[-1] == len(log) - 1
 
 
-@pytest.mark.spec("CHT-008", "STF-009")
+@pytest.mark.spec("CHT-008", "STF-009", "STR-009")
 @pytest.mark.parametrize("where", ["load", "save"])
 async def test_a_chat_store_that_raises_fails_no_run(world: World, where: str) -> None:
     """The same result but for one warning; the state is `failed`, the cursor stays, and the next save repairs it."""

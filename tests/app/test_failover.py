@@ -325,7 +325,7 @@ async def test_a_fallback_that_the_policy_forbids_is_refused(world: World) -> No
     assert asked(first, forbidden, third) == [1, 0, 0]
 
 
-@pytest.mark.spec("FOV-008")
+@pytest.mark.spec("FOV-008", "STR-009")
 async def test_readers_see_a_warning_where_the_error_would_have_been(world: World) -> None:
     """One part, `fallbackModels`, and the call that follows names its model; no error, nothing to discard."""
     made = agent(down("a"), model("b", "all done"))

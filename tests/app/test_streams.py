@@ -367,6 +367,7 @@ async def test_a_warning_is_a_part_and_stands_in_the_result(world: World) -> Non
     ]
 
 
+@pytest.mark.spec("STR-009")
 @pytest.mark.parametrize(("name", "setting"), [("pay", "approvalResponses"), ("ask", "clientToolResults")])
 async def test_an_answer_that_comes_too_late_is_one_warning(world: World, name: str, setting: str) -> None:
     """Under the name of what brought it, with the call that it was for."""
