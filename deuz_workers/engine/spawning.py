@@ -51,7 +51,7 @@ async def end_task(leg: Leg, events: tuple[Event, ...]) -> None:
 
 async def _save_failure(leg: Leg, events: tuple[Event, ...]) -> None:
     run = evolve_all(leg.run, events)
-    hook = None if leg.definition is None or run.envelope.cancelled else leg.definition.on_failure
+    hook = None if leg.own is None or run.envelope.cancelled else leg.own.on_failure
     if hook is None:
         await leg.committer.save(run)
         return
@@ -72,7 +72,7 @@ async def _save_failure(leg: Leg, events: tuple[Event, ...]) -> None:
 
 async def _asked_by(leg: Leg, run: Run) -> Sequence[TaskRequest]:
     """What the completed task asks for. What was paid for is saved before its agent's function is asked."""
-    definition, envelope = leg.definition, run.envelope
+    definition, envelope = leg.own, run.envelope  # what the task is bound to, whoever it was handed to
     if not isinstance(definition, AgentDefinition):
         return leg.requests
     if definition.spawn is None:
