@@ -215,7 +215,7 @@ async def test_generations_are_counted_from_a_task_of_the_definition(memory: Wor
         Swarm("s", [Task("a", reducer="r"), Task("b", reducer="r")], dynamic=DynamicLimits(1, 1))
 
 
-@pytest.mark.spec("DYN-006", "DYN-013")
+@pytest.mark.spec("DYN-006")
 @pytest.mark.parametrize("applied", [False, True])
 async def test_the_end_of_a_parent_and_its_children_are_one_commit(world: World, applied: bool) -> None:
     """Whichever save the process dies at: before, there are no children; after, the parent is not executed again."""

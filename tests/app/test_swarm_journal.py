@@ -359,7 +359,6 @@ async def test_a_task_that_takes_too_long_fails(world: World) -> None:
     assert told == ["tool"]
 
 
-@pytest.mark.spec("SWM-036")
 async def test_steps_share_the_time_of_an_attempt_and_waiting_does_not_count(world: World) -> None:
     """A week of waiting for an approval expires nothing, and what follows the answer has the full time.
 

@@ -175,7 +175,7 @@ async def test_an_outcome_that_somebody_found_out_is_given_by_task_and_call(worl
     assert any("sent after all" in row.body for row in await world.receipt_rows(f"{run_id}/send"))
 
 
-@pytest.mark.spec("SRC-007", "SWM-016")
+@pytest.mark.spec("SRC-007")
 async def test_a_reducer_that_died_and_may_not_be_repeated_waits_to_be_named(world: World) -> None:
     """Named, it runs once more; nothing else does."""
     ran = Effects()

@@ -11,7 +11,7 @@ from tests.workers.pool import Pool
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.spec("SWM-026", "DWK-002")
+@pytest.mark.spec("SWM-026")
 @pytest.mark.timeout(300)
 def test_a_graph_on_workers_that_die(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three workers, two of which are killed, and a Redis that is emptied: the right result, a dense journal, nothing twice."""

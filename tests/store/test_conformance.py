@@ -21,7 +21,6 @@ pytest.mark.spec("LEA-006", "SST-007")(StoreConformance.test_a_stale_revision_wr
 pytest.mark.spec("LEA-006")(StoreConformance.test_a_revision_from_the_future_is_a_conflict)
 pytest.mark.spec("SST-008")(StoreConformance.test_pages_return_each_run_once)
 pytest.mark.spec("JRN-010")(StoreConformance.test_events_of_many_commits_at_once_have_no_gap)
-pytest.mark.spec("DYN-013")(StoreConformance.test_a_spawn_that_is_offered_again_creates_once)
 pytest.mark.spec("BUD-001")(StoreConformance.test_two_runs_share_a_scope)
 pytest.mark.spec("BUD-003")(StoreConformance.test_all_scopes_admit_or_none)
 pytest.mark.spec("BUD-005")(StoreConformance.test_a_hold_is_settled_by_what_was_used)
