@@ -41,8 +41,8 @@ def handoff(
 def with_team(agent: Agent, agents: Mapping[str, Agent]) -> AgentDefinition:
     """The definition of `agent` with everybody that a run of it may be handed to: its handoffs, theirs, and so on.
 
-    Raises `ConfigurationError` for a target that `agents` has not, for two transfers of one name, and where the agent's
-    compaction cannot work with a target's model.
+    Raises `ConfigurationError` for a target that `agents` has not, for one with tool servers, for two transfers of one name,
+    and where the agent's compaction cannot work with a target's model.
     """
     if not agent.handoffs:
         return agent.definition
@@ -54,7 +54,7 @@ def with_team(agent: Agent, agents: Mapping[str, Agent]) -> AgentDefinition:
             to = tool.transfers_to
             transfers.setdefault(to, tool)
             if to != agent.name and to not in team:
-                team[to] = _known(one, to, agents)
+                team[to] = _without_servers(agent, _known(one, to, agents))
                 asked.append(team[to])
     transfers.setdefault(agent.name, transfer_tool(agent.name))
     _check_names(agent, transfers)
@@ -94,6 +94,16 @@ def _known(one: Agent, to: str, agents: Mapping[str, Agent]) -> Agent:
             f"agent {one.name!r} hands over to {to!r}, which the application does not have; give it to Deuz([...]) too"
         )
     return agents[to]
+
+
+def _without_servers(agent: Agent, target: Agent) -> Agent:
+    """A run records what the servers of its own agent offer, and of nobody else: such tools would be missing without a word."""
+    if target.definition.mcp is not None:
+        raise ConfigurationError(
+            f"agent {agent.name!r}: runs cannot be handed over to {target.name!r}, which has tool servers (mcp); let it be "
+            "called as a tool instead, see agent_tool"
+        )
+    return target
 
 
 def _check_names(agent: Agent, transfers: Mapping[str, TransferTool]) -> None:

@@ -17,6 +17,7 @@ from deuz_workers import (
     Guardrails,
     HandoffPart,
     Limits,
+    McpServer,
     MockModel,
     PartEvent,
     PhaseEvent,
@@ -245,6 +246,9 @@ def test_what_cannot_be_handed_over_is_refused() -> None:
         Deuz([member("triage", NEVER, handoffs=[member("a.b", NEVER), member("a_b", NEVER)])])
     with pytest.raises(ConfigurationError, match="another one of that name"):
         Deuz([member("triage", NEVER, handoffs=[billing]), member("billing", NEVER)])
+    served = Agent("served", model=MockModel([NEVER]), mcp=[McpServer(url="http://127.0.0.1:1/")])
+    with pytest.raises(ConfigurationError, match="'served', which has tool servers"):
+        Deuz([member("triage", NEVER, handoffs=[served])])
     windowed = MockModel([NEVER], context_window_tokens=1_000)
     with pytest.raises(ConfigurationError, match="context window of mock:billing"):
         Deuz([Agent("triage", model=windowed, compaction=CompactionPolicy(), handoffs=[billing])])
