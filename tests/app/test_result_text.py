@@ -14,6 +14,7 @@ async def pay() -> str:
     return "paid"
 
 
+@pytest.mark.spec("RES-020")
 @pytest.mark.parametrize(
     ("script", "status", "text"),
     [

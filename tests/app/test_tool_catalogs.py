@@ -313,7 +313,7 @@ async def test_a_change_stops_the_run_before_its_next_call(world: World) -> None
     assert [warning.message for warning in result.warnings] == [part.message]
 
 
-@pytest.mark.spec("MCH-001", "MCH-003", "MCH-004", "STR-012", "PTH-009")
+@pytest.mark.spec("MCH-001", "MCH-003", "MCH-004", "STR-012")
 async def test_an_accepted_change_is_stored_before_it_is_offered(world: World) -> None:
     """The stored binding has it when the model is asked; calls of the new tool have receipts; the part says what happened."""
     server, seen = shop("charge"), []

@@ -407,3 +407,14 @@ async def test_an_agent_without_servers_has_none_of_it(memory: World) -> None:
     await app.aio.run_embedded("x", "go", run_id="r")
     assert '"mcp"' not in (await memory.head("r")).body
     assert MemoryMcpServer().counts == {}
+
+
+async def test_servers_belong_to_the_agent_that_began_the_run(memory: World) -> None:
+    """Whoever it is handed to has tools of its own, and the recorded catalog stays; back again, the servers' are offered."""
+    server = shop("charge")
+    to_other, back = call("transfer_to_other"), call("transfer_to_x")
+    other = Agent("other", model=MockModel.function(lambda request: calls(back), model="other"))
+    made = agent([calls(to_other), "-", calls(call("charge", n=1)), "done"], server.client(), handoffs=[other])
+    result = await memory.process(made, other).aio.run_embedded("x", "go", run_id="r")
+    assert (result.status, server.calls["charge"]) == ("completed", 1)
+    assert (offered(made.model), offered(other.model)) == (["charge", "transfer_to_other"], ["transfer_to_x"])

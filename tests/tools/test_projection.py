@@ -132,6 +132,7 @@ def test_a_result_that_misses_its_schema_is_refused_and_not_projected() -> None:
     assert seen == []
 
 
+@pytest.mark.spec("TSC-001")
 def test_a_plain_schema_needs_a_validator() -> None:
     """A JSON Schema as output schema is refused without `validate_result`, and checked together with it."""
     for make in (
