@@ -12,6 +12,7 @@ from deuz_workers.app.names import check_name
 from deuz_workers.app.order import Options, budget_record, message_rows, shared_record, when
 from deuz_workers.app.reducer import Reducer
 from deuz_workers.app.registry import AppRegistry
+from deuz_workers.app.stored_runs import MOST_SLOTS
 from deuz_workers.core.codec import digest
 from deuz_workers.core.dynamic_limits import DynamicLimits
 from deuz_workers.core.envelope import AgentRunEnvelope, encode_body
@@ -21,6 +22,7 @@ from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.shared_budget import SharedBudget, shared_keys
 from deuz_workers.core.spawning import SwarmBounds, task_envelope
+from deuz_workers.core.task_request import MOST_TIMEOUT_MS, are_task_ids, is_timeout
 from deuz_workers.core.usage import Budget, check_budget
 from deuz_workers.engine.spawning import binding_of_task
 from deuz_workers.errors import ConfigurationError, SwarmDefinitionError
@@ -55,10 +57,12 @@ class Task:
         Raises SwarmDefinitionError, naming the task.
         """
         for name, listed in (("depends_on", depends_on), ("after", after)):
-            if isinstance(listed, str):
-                raise SwarmDefinitionError(f"task {task_id!r}: {name} is a list of task ids, not the text {listed!r}")
-        if timeout_ms is not None and (type(timeout_ms) is not int or timeout_ms < 1):
-            raise SwarmDefinitionError(f"task {task_id!r}: timeout_ms is a whole number from 1, not {timeout_ms!r}")
+            if not are_task_ids(listed):
+                raise SwarmDefinitionError(f"task {task_id!r}: {name} is a list of task ids, not {listed!r}")
+        if timeout_ms is not None and not is_timeout(timeout_ms):
+            raise SwarmDefinitionError(
+                f"task {task_id!r}: timeout_ms is a whole number from 1 to {MOST_TIMEOUT_MS}, not {timeout_ms!r}"
+            )
         try:
             self.task_id = check_name("a task", task_id)
             self.queue = queue if queue is None else check_name("a queue", queue)
@@ -121,8 +125,10 @@ class Swarm:
         for task in self.tasks:
             if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - what users pass
                 raise SwarmDefinitionError(f"swarm {name!r}: a {type(task).__name__} is no task; pass Task(...)")
-        if type(concurrency) is not int or concurrency < 1:
-            raise SwarmDefinitionError(f"swarm {name!r}: concurrency is a whole number from 1, not {concurrency!r}")
+        if type(concurrency) is not int or not 1 <= concurrency <= MOST_SLOTS:
+            raise SwarmDefinitionError(
+                f"swarm {name!r}: concurrency is a whole number from 1 to {MOST_SLOTS}, not {concurrency!r}"
+            )
         self.concurrency = concurrency
         self.policy = check_policy(f"swarm {name!r}", policy) or NO_POLICY
         self.dynamic = dynamic

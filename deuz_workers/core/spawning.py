@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 from uuid import UUID
@@ -21,11 +21,13 @@ from deuz_workers.core.policy import NO_POLICY, ExecutionPolicy
 from deuz_workers.core.run import Run
 from deuz_workers.core.shared_budget import SharedBudget
 from deuz_workers.core.successor import successor
-from deuz_workers.core.task_request import TaskRequest
+from deuz_workers.core.task_request import MOST_TIMEOUT_MS, TaskRequest, are_task_ids, is_timeout
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import SpawnRefusedError
 
 _KEY = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TASK_ID = re.compile(r"[A-Za-z0-9._:/-]+")
+"""Of tasks of a definition and of those that tasks created."""
 MAX_TASK_ID_CHARS = 1_000
 """With the swarm's own id it names the run of the task; an index row of Postgres takes 2,700 bytes."""
 
@@ -59,9 +61,10 @@ class SpawnGround:
 
 
 def named_tasks(parent: str, requests: Sequence[TaskRequest]) -> tuple[str, ...]:
-    """Ids of which it matters whether they exist."""
+    """Ids of which it matters whether they exist; without what can be none, since not every store can be asked for that."""
     named = [f"{parent}/{request.key}" for request in requests]
-    return tuple(dict.fromkeys((*named, *(up for request in requests for up in (*request.depends_on, *request.after)))))
+    named += [up for request in requests for up in (*request.depends_on, *request.after)]
+    return tuple(task_id for task_id in dict.fromkeys(named) if _TASK_ID.fullmatch(task_id))
 
 
 def check_forms(parent: str, requests: Sequence[object]) -> Sequence[TaskRequest]:
@@ -226,7 +229,7 @@ def _check_request(parent: str, request: object) -> None:
         raise SpawnRefusedError(f"task {parent!r}, key {key!r}: name an agent or a reducer, exactly one of them")
     for name in ("depends_on", "after"):
         ups: object = getattr(request, name)
-        if isinstance(ups, str) or not _are_texts(ups):
+        if not are_task_ids(ups):
             raise SpawnRefusedError(f"task {parent!r}, key {key!r}: {name} is a list of task ids, not {ups!r}")
     prompt = cast(object, request.prompt)
     if prompt is not None and (request.agent is None or not isinstance(prompt, str) or not prompt):
@@ -234,12 +237,10 @@ def _check_request(parent: str, request: object) -> None:
     if request.agent is not None and prompt is None and not (request.depends_on or request.after):
         raise SpawnRefusedError(f"task {parent!r}, key {key!r}: an agent needs a prompt or results to start from")
     limit: object = request.timeout_ms
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise SpawnRefusedError(f"task {parent!r}, key {key!r}: timeout_ms is a whole number from 1, not {limit!r}")
-
-
-def _are_texts(given: object) -> bool:
-    return isinstance(given, Collection) and all(isinstance(one, str) for one in cast("Collection[object]", given))
+    if limit is not None and not is_timeout(limit):
+        raise SpawnRefusedError(
+            f"task {parent!r}, key {key!r}: timeout_ms is a whole number from 1 to {MOST_TIMEOUT_MS}, not {limit!r}"
+        )
 
 
 def _check_limits(parent: str, count: int, ground: SpawnGround, limits: DynamicLimits) -> None:

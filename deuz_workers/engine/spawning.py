@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from deuz_workers.core.dynamic_limits import MOST_TASKS
 from deuz_workers.core.events import Event, Finished
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.failure import describe
@@ -62,7 +64,7 @@ async def _save_failure(leg: Leg, events: tuple[Event, ...]) -> None:
     assert envelope.task_id is not None
     context = FailureContext(envelope.scope, envelope.run_id, envelope.task_id, envelope.error, envelope.reason)
     try:
-        requests = _listed("on_failure", await _asked(leg, "on_failure", hook, context))
+        requests = await _listed(leg, "on_failure", await _asked(leg, "on_failure", hook, context))
         await leg.committer.save(await _with_tasks(leg, run, requests, has_failed=True))
     except SpawnRefusedError as refused:
         await leg.committer.save(with_problem(run, refused.message))
@@ -80,7 +82,7 @@ async def _asked_by(leg: Leg, run: Run) -> Sequence[TaskRequest]:
     await leg.about_to_ask(leg.hooks().limit_ms, "spawn")
     assert envelope.task_id is not None
     context = SpawnContext(envelope.scope, envelope.run_id, envelope.task_id)
-    return _listed("spawn", await _asked(leg, "spawn", definition.spawn, envelope.output, context))
+    return await _listed(leg, "spawn", await _asked(leg, "spawn", definition.spawn, envelope.output, context))
 
 
 async def _asked(leg: Leg, label: str, function: Any, *given: object) -> object:
@@ -92,12 +94,20 @@ async def _asked(leg: Leg, label: str, function: Any, *given: object) -> object:
         raise SpawnRefusedError(f"{label} took too long") from None
 
 
-def _listed(label: str, given: object) -> Sequence[TaskRequest]:
+async def _listed(leg: Leg, label: str, given: object) -> Sequence[TaskRequest]:
+    """Raises `SpawnRefusedError` for what is no list. To go through anything else, such as a generator, is to run user code."""
     if given is None:
         return ()
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SpawnRefusedError(f"{label} returned a {type(given).__name__}; return a list of TaskRequest(...)")
-    return cast("Sequence[TaskRequest]", tuple(cast("Iterable[object]", given)))
+    if isinstance(given, list | tuple):
+        return cast("Sequence[TaskRequest]", tuple(cast("Sequence[object]", given)))
+    return cast("Sequence[TaskRequest]", await _asked(leg, label, _taken, given))
+
+
+def _taken(given: Iterable[object]) -> Sequence[object]:
+    """All of it, or more than any swarm may have of what has no end."""
+    return tuple(islice(given, MOST_TASKS + 1))
 
 
 async def _with_tasks(leg: Leg, run: Run, requests: Sequence[TaskRequest], *, has_failed: bool) -> Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -142,6 +142,8 @@ def _wrong(**given: Any) -> TaskRequest:
         (_wrong(depends_on=("plan/k",)), "wait for each other"),
         (_wrong(depends_on="plan"), "a list of task ids"),
         (_wrong(timeout_ms=0), "timeout_ms"),
+        (_wrong(timeout_ms=10**16), "timeout_ms"),
+        (_wrong(timeout_ms=10**30), "timeout_ms"),
         (_wrong(prompt="p"), "a text for an agent"),
         (_wrong(reducer=None, agent="x"), "needs a prompt or results"),
         ("north", "asked for a str"),
@@ -157,6 +159,39 @@ async def test_one_wrong_request_creates_none(memory: World, wrong: Any, words: 
     result = await run(memory, said(), reducers=[plan])
     assert result.tasks == {"plan": "failed"}
     assert words in (await error_of(memory, "plan"))["message"]
+
+
+@pytest.mark.parametrize("odd", ["a\x00b", "\ud800", "plan\n", ""])
+async def test_what_can_be_no_id_is_no_task(world: World, odd: str) -> None:
+    """A model may have made it up: no store is asked for it, whichever texts it takes, and the task that asks fails."""
+
+    @reducer(name="plan")
+    def plan(results: Mapping[str, object], context: ReducerContext) -> None:
+        context.spawn([_wrong(depends_on=(odd,))])
+
+    result = await run(world, said(), reducers=[plan])
+    assert result.tasks == {"plan": "failed"}
+    assert "which is no task of the swarm" in (await error_of(world, "plan"))["message"]
+
+
+async def test_a_generator_is_as_good_as_a_list(memory: World) -> None:
+    """One that raises half-way, or never ends, makes the task fail; nothing of what came before is created."""
+
+    def shards(output: object, context: SpawnContext) -> Iterator[TaskRequest]:
+        yield TaskRequest("north", agent="x", prompt="north")
+        if output == "raise":
+            raise ValueError("no south")
+        while output == "endless":
+            yield TaskRequest("south", agent="x", prompt="south")
+
+    words = {"fine": "", "raise": "spawn raised ValueError: no south", "endless": "max_tasks is 20"}
+    for how, problem in words.items():
+        app = memory.process(said(how, "planner", spawn=shards), said())
+        swarm = Swarm("s", [Task("plan", agent="planner", prompt="go")], dynamic=LIMITS)
+        result = await app.aio.run_swarm_embedded(swarm, run_id=how)
+        error = (await app.aio.handle(f"{how}/plan").envelope()).error or {"message": ""}
+        assert result.tasks == ({"plan": "failed"} if problem else {"plan": "completed", "plan/north": "completed"})
+        assert problem in str(error["message"])
 
 
 @pytest.mark.spec("DYN-003")

@@ -329,7 +329,10 @@ async def test_an_invalid_swarm_is_refused_while_the_store_is_empty(world: World
         "no tasks": lambda: Swarm("s", []),
         "there is no agent 'y'; the application knows x": lambda: Swarm("s", [Task("a", agent="y", prompt="p")]),
         "there is no reducer 'y'; the application knows merge": lambda: Swarm("s", [Task("a", reducer="y")]),
-        "concurrency is a whole number from 1, not 0": lambda: Swarm("s", [Task("a", reducer="merge")], concurrency=0),
+        "concurrency is a whole number from 1 to 1000000, not 0": lambda: Swarm(
+            "s", [Task("a", reducer="merge")], concurrency=0
+        ),
+        "not 4000000000": lambda: Swarm("s", [Task("a", reducer="merge")], concurrency=4 * 10**9),
     }
     for words, make in mistakes.items():
         with pytest.raises(SwarmDefinitionError, match=words):
@@ -346,6 +349,9 @@ async def test_an_invalid_swarm_is_refused_while_the_store_is_empty(world: World
         ({"reducer": "r", "prompt": "p"}, "takes no prompt"),
         ({"agent": "x", "prompt": "p", "messages": [{"role": "user", "content": "c"}]}, "exactly one of the two"),
         ({"agent": "x", "depends_on": "plan"}, "list of task ids"),
+        ({"agent": "x", "after": None}, "list of task ids"),
+        ({"agent": "x", "depends_on": [["plan"]]}, "list of task ids"),
+        ({"agent": "x", "prompt": "p", "timeout_ms": 10**16}, "whole number from 1 to"),  # no moment that Postgres can tell
         ({"agent": "x", "prompt": "p", "budget": Budget()}, "limits tokens"),
     ],
 )
