@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,7 +25,7 @@ from deuz_workers.core.codec import encode
 from deuz_workers.core.envelope import decode_body
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
-from deuz_workers.testing.mcp_client import MemoryMcpServer
+from deuz_workers.testing.mcp_client import MemoryMcpClient, MemoryMcpServer
 from tests.app.test_record_versions import rewrite
 from tests.app.tool_servers import agent, catalog, connects, offered, shop, streamed, warnings_in
 from tests.app.world import World
@@ -389,6 +391,31 @@ async def test_a_list_that_fails_keeps_the_catalog_until_the_next_call(memory: W
         "completed",
         [["learn", "noop"], ["learn", "noop"], ["learn", "noop", "refund"]],
     )
+
+
+async def test_a_list_that_never_comes_is_one_that_fails(memory: World) -> None:
+    """At the start of a run: it fails and says so. Later the old list is in use, and nobody waits for ever."""
+    server = shop()
+    silent = asyncio.Event()
+
+    class Client(MemoryMcpClient):
+        async def list_tools(self) -> Sequence[Mapping[str, Any]]:
+            if silent.is_set():
+                await asyncio.Event().wait()
+            return await super().list_tools()
+
+    def fall_silent() -> str:
+        silent.set()
+        return "silent"
+
+    server.add("hush", fall_silent)
+    server.tells_changes = False
+    entry = McpServer(client=Client(server), connect_timeout_ms=50)
+    result = await memory.process(agent([calls(call("hush")), "done"], entry)).aio.run_embedded("x", "go", run_id="r")
+    assert (result.text, server.calls["hush"]) == ("done", 1)
+    result = await memory.process(agent(["done"], entry)).aio.run_embedded("x", "go", run_id="later")
+    assert (result.status, (result.error or {})["code"]) == ("failed", "mcp_unavailable")
+    assert "50 ms" in str((result.error or {})["message"])
 
 
 async def test_a_server_that_tells_of_no_changes_is_listed_before_every_call(memory: World) -> None:

@@ -102,9 +102,11 @@ def test_without_the_library_an_entry_names_the_extra(monkeypatch: pytest.Monkey
 
 
 def test_a_label_shows_no_secret() -> None:
-    """Neither the user part nor the query of a URL, nor headers."""
+    """Neither the user part nor query and fragment of a URL, nor headers."""
     server = McpServer(url="https://me:secret@host/mcp?key=secret", headers={"Authorization": "secret"})
     assert (server.label, "secret" in repr(server).replace("me:secret@host/mcp?key=secret", "")) == ("https://host/mcp", False)
+    for url in ("https://me:se@cret@host/mcp", "https://host/mcp#secret", "https://host/mcp#a?secret"):
+        assert McpServer(url=url).label == "https://host/mcp"
 
 
 @pytest.mark.spec("MCC-005", "MCI-002")

@@ -45,7 +45,7 @@ class Mount:
                 client = await self._connected()
                 if self._has_to_ask(client):
                     self._is_stale = False  # a notice that comes while the list is on its way makes it so again
-                    self._take(tuple(await client.list_tools()))
+                    self._take(await self._listed(client))
             except Exception as error:  # a client of the user's may raise anything
                 self._is_stale = True
                 log.warning("mcp_not_listed server=%s error=%s", self.server.label, type(error).__name__)
@@ -102,6 +102,15 @@ class Mount:
                 if again is None or self.tools is None or attempt > again.attempts:
                     raise
                 await self._clock.sleep_ms(again.wait_ms(attempt))
+
+    async def _listed(self, client: McpClient) -> tuple[Wire, ...]:
+        """Raises `McpUnavailableError` where the list does not come: every run of the process that needs it waits here."""
+        limit_ms = self.server.connect_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                return tuple(await client.list_tools())
+        except TimeoutError:
+            raise McpUnavailableError(f"MCP server {self.server.label!r} did not list its tools within {limit_ms} ms") from None
 
     def _mark_stale(self) -> None:
         self._is_stale = True

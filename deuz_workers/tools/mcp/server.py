@@ -71,6 +71,7 @@ class McpServer:
     timeout_ms: int | None = None
     """Of each call; None: the run's `tool_timeout_ms`."""
     connect_timeout_ms: int = 10_000
+    """Of connecting, and of each list of its tools."""
     max_result_bytes: int = MAX_RESULT_BYTES
     reconnect: McpReconnect | None = None
     """None: one attempt. Waiting is part of a call, and of its time limit."""
@@ -116,7 +117,7 @@ class McpServer:
             return self.namespace
         if self.client is not None:
             return self.client.name or "client"
-        return self.command or re.sub(r"//[^/@]*@|\?.*", lambda found: "//" if found[0][0] == "/" else "", self.url or "")
+        return self.command or re.sub(r"//[^/?#]*@|[?#].*", lambda found: "//" if found[0][0] == "/" else "", self.url or "")
 
     @property
     def pool_key(self) -> tuple[object, ...]:
