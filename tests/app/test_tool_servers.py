@@ -393,12 +393,18 @@ def test_workers_refuse_several_servers_without_namespaces() -> None:
 
 
 async def test_a_tool_whose_schema_is_none_is_left_out(memory: World) -> None:
-    """The others are offered, and the run says which is not."""
+    """The others are offered, and the run says which is not; so it is with one that is nested too deeply to be recorded."""
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(60):
+        deep = {"type": "object", "properties": {"a": deep}}
     server = shop("charge")
     server.add("odd", lambda: "", schema={"type": "object", "properties": 7})
+    server.add("deep", lambda: "", schema=deep)
     made = agent(["done"], server.client())
     result = await memory.process(made).aio.run_embedded("x", "go")
-    assert (offered(made.model), [warning.type for warning in result.warnings]) == (["charge"], ["unsupported-tool"])
+    assert (offered(made.model), [warning.type for warning in result.warnings]) == (["charge"], ["unsupported-tool"] * 2)
+    assert "'deep'" in result.warnings[1].message
+    assert len(result.warnings[1].message) < 200
 
 
 async def test_an_agent_without_servers_has_none_of_it(memory: World) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import cast
 
 from deuz_workers.core.catalog import fingerprint_tools
-from deuz_workers.errors import ConfigurationError
+from deuz_workers.core.failure import text_of
+from deuz_workers.errors import CodecError, ConfigurationError
 from deuz_workers.ports.catalog import Catalog, ToolServers
 from deuz_workers.ports.definition import AgentDefinition
 from deuz_workers.ports.mcp import Wire
@@ -88,6 +89,7 @@ async def _all_read(mounts: Sequence[Mount]) -> Lists:
 def with_tools(agent: AgentDefinition, mounts: Sequence[Mount], lists: Lists) -> AgentDefinition:
     """The agent's own tool stands before a server's of its name, and of two servers' the one of the later entry."""
     found: dict[str, Tool] = {}
+    fingerprints: dict[str, str] = {}
     clashes: list[str] = []
     for mount, name, definition in _named(mounts, lists):
         label = mount.server.label
@@ -96,13 +98,18 @@ def with_tools(agent: AgentDefinition, mounts: Sequence[Mount], lists: Lists) ->
             continue
         try:
             made = McpTool(name, definition, mount.server, mount.call)
+            fingerprint = fingerprint_tools((made,))[name]
         except ConfigurationError as error:
             clashes.append(f"tool {name!r} of MCP server {label!r} is not offered: {error.message}")
             continue
+        except (CodecError, RecursionError) as error:  # its other tools are none the worse for it
+            problem = text_of(error).rpartition(": ")[2]
+            clashes.append(f"tool {name!r} of MCP server {label!r} is not offered: its schema cannot be recorded, {problem}")
+            continue
         if name in found:
             clashes.append(f"tool {name!r} of MCP server {label!r} takes the place of an earlier tool of that name")
-        found[name] = cast(Tool, made)
-    catalog = Catalog(found, fingerprint_tools(found.values()), tuple(clashes), agent)
+        found[name], fingerprints[name] = cast(Tool, made), fingerprint
+    catalog = Catalog(found, fingerprints, tuple(clashes), agent)
     return replace(agent, tools={**found, **agent.tools}, catalog=catalog)
 
 
