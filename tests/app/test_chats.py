@@ -110,7 +110,7 @@ async def test_messages_of_the_stored_chat_keep_their_ids(world: World) -> None:
 
 @pytest.mark.spec("CHT-006")
 async def test_the_record_says_which_message_is_which_turn_and_call(world: World) -> None:
-    """And how far the chat is known to have come; a turn whose call had failed has no message."""
+    """And how far the chat is known to have come."""
     look = tool(name="look")(lambda: "seen")
     script = ["hello", calls(call("look").with_id("a"), call("look").with_id("b")), calls(call("look").with_id("a")), "done"]
     app = world.process(Agent("x", model=MockModel(script), tools=[look]))
@@ -390,6 +390,10 @@ async def test_a_leg_writes_its_whole_chat_whatever_became_of_it(world: World) -
     done = await process(world, gated(), chats=chats).aio.resume_embedded("r", approvals=verdicts(waiting))
     assert (chats.records["c"].messages, done.warnings) == (done.transcript, ())
     assert done.status == "completed"
+    waiting = await process(world, gated(), chats=chats).aio.run_embedded("x", "go", run_id="s", chat=Chat("d"))
+    chats.records["d"] = theirs = ChatRecord("d", "theirs", (user("else"),), ("m",))
+    done = await process(world, gated(), chats=chats).aio.resume_embedded("s", approvals=verdicts(waiting))
+    assert (chats.records["d"], done.status, [warning.setting for warning in done.warnings]) == (theirs, "completed", ["chat"])
 
 
 @pytest.mark.spec("CHT-017")

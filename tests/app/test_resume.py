@@ -13,6 +13,8 @@ from deuz_workers import (
     ConfigurationError,
     MockModel,
     RunNotFoundError,
+    ScopeMismatchError,
+    reconcile_agent_run,
     resume_agent,
     run_agent,
     tool,
@@ -130,6 +132,10 @@ async def test_a_run_without_a_store_cannot_be_resumed(world: World) -> None:
     agent = paying(done)
     with pytest.raises(TypeError, match="store"):
         await resume_agent(agent, "r")
+    with pytest.raises(TypeError, match="store"):
+        await reconcile_agent_run("r", agent=agent)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(ScopeMismatchError):
+        await reconcile_agent_run("r", agent=agent, store=world.store)
     result = await resume_agent(agent, "r", store=world.store)
     assert (result.status, str((result.error or {})["message"]).startswith(SENTENCE)) == ("failed", True)
     with pytest.raises(RunNotFoundError):

@@ -224,7 +224,7 @@ async def test_an_open_call_of_the_old_catalog_keeps_it(world: World, state: str
             raise ProcessDied
         return "did it"
 
-    @tool(needs_approval=state != "executing")
+    @tool(needs_approval=state == "waiting")
     async def local() -> str:
         """Acts here."""
         return act()
@@ -247,6 +247,7 @@ async def test_an_open_call_of_the_old_catalog_keeps_it(world: World, state: str
     else:
         answers = {"approvals": await suspended(world, made(accept=False))}
     begun, before = server.calls["act"], await world.loaded("r")
+    assert [receipt.stage for receipt in before.receipts] == (["executing"] if state == "executing" else [])
     server.add("refund", lambda: "")
     result = await world.process(made(accept=True)).aio.resume_embedded("r", **answers)
     if whose == "local":

@@ -21,6 +21,7 @@ from deuz_workers import (
     McpServer,
     MockModel,
     ModelRequestError,
+    Rewrite,
     ToolError,
     ToolOutput,
     tool,
@@ -127,17 +128,17 @@ async def test_calls_pass_policy_guardrails_and_approval(memory: World) -> None:
     server.add("charge", "charged {n}".format)
     script = [calls(call("charge", n=1)), "done"]
 
-    def raised(arguments: Mapping[str, Any], context: Any) -> Any:
-        return None
+    def doubled(arguments: Mapping[str, Any], context: Any) -> Rewrite:
+        return Rewrite({"n": 2 * arguments["n"]})
 
-    made = agent(
-        script, McpServer(client=server.client(), needs_approval=["charge"]), guardrails=Guardrails(on_tool_call=[raised])
-    )
+    entry = McpServer(client=server.client(), needs_approval=["charge"])
+    made = agent(script, entry, guardrails=Guardrails(on_tool_call=[doubled]))
     waiting = await memory.process(made).aio.run_embedded("x", "go", run_id="r")
     assert (waiting.status, server.calls["charge"]) == ("suspended", 0)
     verdicts = {item.approval_id: True for item in waiting.pending_approvals}
     result = await memory.process(made).aio.resume_embedded("r", approvals=verdicts)
-    assert (result.status, server.calls["charge"]) == ("completed", 1)
+    [receipt] = (await memory.receipts("r")).values()
+    assert (result.status, server.calls["charge"], receipt.value) == ("completed", 1, "charged 2")
     policy = ExecutionPolicy(required_approvals=["charge"])
     gated = await memory.process(agent(script, server.client(), policy=policy)).aio.run_embedded("x", "go")
     assert gated.status == "suspended"
@@ -188,7 +189,6 @@ def test_the_page_asks_for_a_new_binding_id() -> None:
     assert binding_of(one) == binding_of(other)
 
 
-@pytest.mark.spec("MCO-002")
 async def test_what_the_client_refuses_is_a_failed_call(memory: World) -> None:
     """Its words are the model's answer."""
     server = shop()
@@ -393,16 +393,19 @@ def test_workers_refuse_several_servers_without_namespaces() -> None:
 
 
 async def test_a_tool_whose_schema_is_none_is_left_out(memory: World) -> None:
-    """The others are offered, and the run says which is not; so it is with one that is nested too deeply to be recorded."""
+    """The others are offered, and the run says which is not; so it is with one that is nested too deeply to be recorded, and
+    with one without a name."""
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(60):
         deep = {"type": "object", "properties": {"a": deep}}
     server = shop("charge")
     server.add("odd", lambda: "", schema={"type": "object", "properties": 7})
     server.add("deep", lambda: "", schema=deep)
+    server.definitions["nameless"] = {"description": "Of a client that is none of ours."}
     made = agent(["done"], server.client())
     result = await memory.process(made).aio.run_embedded("x", "go")
-    assert (offered(made.model), [warning.type for warning in result.warnings]) == (["charge"], ["unsupported-tool"] * 2)
+    assert (result.status, offered(made.model)) == ("completed", ["charge"])
+    assert [warning.type for warning in result.warnings] == ["unsupported-tool"] * 3
     assert "'deep'" in result.warnings[1].message
     assert len(result.warnings[1].message) < 200
 

@@ -141,8 +141,9 @@ def test_a_later_summary_is_made_from_the_earlier_one() -> None:
     assert [message.text for message in second.history if is_summary(message)] == [SUMMARY_PREFIX + "the second summary"]
 
 
+@pytest.mark.spec("CMP-001")
 def test_layers_follow_each_other_only_while_there_is_too_little_room() -> None:
-    """Results first, reasoning only if that was not enough; the tokens of each say what it was good for (CMP-001)."""
+    """Results first, reasoning only if that was not enough; the tokens of each say what it was good for."""
     messages = [user("the task")]
     for number in range(8):
         call_id = f"c{number}"

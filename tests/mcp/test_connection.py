@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from deuz_workers import (
+    Agent,
     McpClient,
     McpConnectionLost,
     McpSampling,
@@ -22,10 +24,14 @@ from deuz_workers import (
     ToolError,
     connect_mcp,
     create_execution_context,
+    run_agent,
 )
+from deuz_workers.core.receipts import fold_receipts
+from deuz_workers.providers.script import call, calls
+from deuz_workers.store import open_store
 from deuz_workers.tools.mcp import connection
 from deuz_workers.tools.mcp.result import value_of
-from tests.mcp.shop import Shop, is_alive, until
+from tests.mcp.shop import ROOT, Shop, environment, is_alive, until
 
 TOOLS = ["ask", "can", "die", "fail", "learn", "lookup", "say", "wait"]
 Protocol = Literal["auto", "legacy"]
@@ -231,6 +237,24 @@ async def test_a_server_asks_a_model(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="does not allow the model"):
         await client.call_tool("ask", asked)
     await client.close()
+
+
+@pytest.mark.spec("MCO-002")
+async def test_a_result_that_misses_its_declared_schema_is_a_failed_call(tmp_path: Path) -> None:
+    """Structured content that is not there, or is not what the server declares: a receipt `failed`, which the model reads, and
+    a connection that goes on."""
+    entry = McpServer(command=sys.executable, args=("-m", "tests.mcp.careless"), cwd=str(ROOT), env=environment())
+    model = MockModel([calls(call("missing"), call("misfit"), call("good")), "done"])
+    store = open_store(f"sqlite:///{tmp_path}/runs.db")
+    result = await run_agent(Agent("x", model=model, mcp=[entry]), "go", run_id="r", store=store)
+    loaded = await store.load("default", "r")
+    assert loaded is not None
+    stages = {receipt.tool: receipt.stage for receipt in fold_receipts(loaded.receipts).values()}
+    parts = {part.name: part for message in result.messages for part in message.tool_results}
+    assert (result.status, stages) == ("completed", {"missing": "failed", "misfit": "failed", "good": "completed"})
+    assert [parts[name].is_error for name in ("missing", "misfit", "good")] == [True, True, False]
+    assert all("cannot be used" in parts[name].text for name in ("missing", "misfit"))
+    await store.close()
 
 
 async def test_a_list_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

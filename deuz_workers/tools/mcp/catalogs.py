@@ -93,6 +93,9 @@ def with_tools(agent: AgentDefinition, mounts: Sequence[Mount], lists: Lists) ->
     clashes: list[str] = []
     for mount, name, definition in _named(mounts, lists):
         label = mount.server.label
+        if name is None:
+            clashes.append(f"a tool of MCP server {label!r} is not offered: it has no name")
+            continue
         if name in agent.tools:
             clashes.append(f"tool {name!r} of MCP server {label!r} is not offered: the agent has a tool of that name")
             continue
@@ -113,8 +116,10 @@ def with_tools(agent: AgentDefinition, mounts: Sequence[Mount], lists: Lists) ->
     return replace(agent, tools={**found, **agent.tools}, catalog=catalog)
 
 
-def _named(mounts: Sequence[Mount], lists: Lists) -> Iterator[tuple[Mount, str, Mapping[str, object]]]:
+def _named(mounts: Sequence[Mount], lists: Lists) -> Iterator[tuple[Mount, str | None, Mapping[str, object]]]:
+    """Without a name where a client hands over what no server may list."""
     prefixes = namespaces([mount.server.namespace for mount in mounts], [mount.name for mount in mounts])
     for mount, prefix, tools in zip(mounts, prefixes, lists, strict=True):
         for definition in tools:
-            yield mount, tool_name(prefix, str(definition["name"])), definition
+            spelled = definition.get("name")
+            yield mount, tool_name(prefix, spelled) if isinstance(spelled, str) else None, definition
