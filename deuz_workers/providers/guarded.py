@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from deuz_workers.core.egress import Address, Egress, Target
 from deuz_workers.errors import EgressRefusedError, ModelError
 from deuz_workers.providers.http import Answered, post_pinned
 
 LookUp = Callable[[str, int], Awaitable[list[Address]]]
+LOOK_UPS = 32
+"""At the same time, per process. A name server that never answers keeps a thread for many seconds, whoever has given up."""
 
 
 async def look_up(host: str, port: int) -> list[Address]:
-    """By the resolver of the machine. Raises `EgressRefusedError` for a name that is unknown."""
+    """By the resolver of the machine. Raises `EgressRefusedError` for a name that is unknown, or that can be none.
+
+    In threads of its own: in those of the loop, which commits of long runs and connections to models need too, a few names
+    whose servers do not answer would hold up everybody.
+    """
+    look = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+        found = await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), look)
+    except (OSError, UnicodeError):  # the latter of a label that is empty or too long
         raise EgressRefusedError(f"{host} is not known", code="egress_unknown_host") from None
     return list(dict.fromkeys(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found))
+
+
+@functools.cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Of one process: a fork has none of its parent's."""
+    return ThreadPoolExecutor(LOOK_UPS, thread_name_prefix="deuz-look-up")
 
 
 class GuardedPosts:

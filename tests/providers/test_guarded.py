@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 import ssl
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trustme
@@ -120,12 +123,34 @@ async def test_names_are_looked_up_by_the_machine() -> None:
 
 async def test_a_server_that_is_silent_ends_within_the_limit() -> None:
     """Look-up, connection and answer together."""
-    accepted: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda reader, writer: accepted.append(writer), "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:  # the system accepts, and nobody ever answers
+        port = server.getsockname()[1]
         posts = GuardedPosts(egress_of(["127.0.0.1"]))
         with pytest.raises(ModelError, match="no answer within 50 ms"):
             await posts.post(f"http://127.0.0.1:{port}/", headers={}, body=b"", timeout_ms=50)
-        for writer in accepted:
-            writer.close()
+
+
+@pytest.mark.parametrize("host", ["a..b", ".foo.example", f"{'a' * 64}.example"])
+async def test_a_name_that_can_be_none_is_not_known(host: str) -> None:
+    """With a label that is empty or too long the codec of names refuses it, and not the resolver."""
+    with pytest.raises(EgressRefusedError, match="not known"):
+        await GuardedPosts(egress_of(())).pinned(f"https://{host}/x")
+
+
+async def test_names_whose_servers_are_silent_hold_up_no_thread_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many: commits of long runs and connections to models need those."""
+    answered = threading.Event()
+
+    def silent(*_: Any, **__: Any) -> list[Any]:
+        answered.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    looks = [asyncio.create_task(look_up(f"{n}.example", 443)) for n in range(40)]
+    await asyncio.sleep(0)  # all of them have been asked for
+    try:
+        async with asyncio.timeout(20):
+            assert await asyncio.to_thread(lambda: "saved") == "saved"
+    finally:
+        answered.set()
+    assert await asyncio.gather(*looks) == [[]] * 40
