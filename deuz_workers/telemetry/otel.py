@@ -126,7 +126,10 @@ class OtelTelemetry:
         try:
             yield
         finally:
-            self._end_turn(mine)
+            try:
+                self._end_turn(mine)
+            except Exception as error:  # noqa: BLE001 - of an SDK, and the step is over whatever it says
+                self.failed(error)
             contexts.detach(attached)
             _STEP.reset(held)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import StatusCode
 
 from deuz_workers import Agent, Limits, MockModel, Swarm, Task, ToolContext, agent_tool, tool
 from deuz_workers.errors import ModelUnavailableError
-from deuz_workers.providers.script import call, calls, reply
+from deuz_workers.providers.script import attempts, call, calls, reply
 from deuz_workers.telemetry.trace_parent import read_trace_parent, trace_parent_of
 from tests.app.world import World
 from tests.telemetry.conftest import Collected
@@ -216,3 +216,31 @@ def test_a_traceparent_is_read_as_it_is_written() -> None:
     assert known is not None
     assert str(known) == "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     assert read_trace_parent("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-later") == known
+
+
+class Faulty(SpanProcessor):
+    """Somebody's own, with a defect."""
+
+    is_on = True
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if self.is_on:
+            raise OSError("no space left")
+
+
+async def test_a_processor_that_raises_ends_no_step(
+    world: World, collected: Collected, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever a span ends: also that of a turn which its step leaves open, as its model is to be asked again."""
+    faulty, provider = Faulty(), trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    provider.add_span_processor(faulty)
+    model = MockModel([attempts(ModelUnavailableError("away", billed="no"), "done")])
+    try:
+        result = await world.process(Agent("retried", model=model), telemetry="on").aio.run_embedded("retried", "go")
+    finally:
+        faulty.is_on = False
+    assert result.output == "done"
+    said = [record.getMessage().partition(" ")[0] for record in caplog.records]
+    assert said.count("telemetry_failed") == 1
+    assert "step_crashed" not in said
