@@ -9,6 +9,8 @@ from typing import cast
 from deuz_workers.errors import ConfigurationError
 
 When = bool | Callable[..., object]
+LONGEST_MS = 36_525 * 86_400_000
+"""A century: what is behind the year 9999 is no moment that a database, or anybody, could be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,10 @@ class Approval:
             raise ConfigurationError(f"needed is a whole number from 1{upper}, not {self.needed!r}")
         for name in ("expires_in_ms", "remind_in_ms", "escalate_in_ms"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"{name} is a whole number of milliseconds from 1, not {value!r}")
+            if value is not None and (type(value) is not int or not 1 <= value <= LONGEST_MS):
+                raise ConfigurationError(
+                    f"{name} is a whole number of milliseconds from 1 to {LONGEST_MS}, a century, not {value!r}; None: for ever"
+                )
 
     def is_given_by(self, people: Collection[str]) -> bool:
         """Together these people are enough. Where anybody may approve and one is enough, nobody needs to be named."""

@@ -57,10 +57,17 @@ def test_an_item_reads_back_as_it_was_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"needed": 0}, {"people": ("ann",), "needed": 2}, {"people": ("ann", "ann")}, {"expires_in_ms": 0}]
+    "wrong",
+    [
+        {"needed": 0},
+        {"people": ("ann",), "needed": 2},
+        {"people": ("ann", "ann")},
+        {"expires_in_ms": 0},
+        {"expires_in_ms": 10**15},
+    ],
 )
 def test_terms_that_nobody_could_fulfil_are_refused(wrong: dict[str, object]) -> None:
-    """More people than there are, the same twice, no time at all."""
+    """More people than there are, the same twice, no time at all, a time that no calendar has."""
     with pytest.raises(ConfigurationError):
         Approval(**wrong)  # pyright: ignore[reportArgumentType]
 

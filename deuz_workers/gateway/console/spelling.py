@@ -10,6 +10,8 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _KEPT = "\n\t"
 _JOINERS = "\u200c\u200d"
 """Needed to write Persian and to join emoji; they turn nothing around."""
+_LAST_MS = 253_402_300_799_000
+"""The end of the year 9999, behind which no calendar reaches."""
 
 
 def visible(text: object) -> str:
@@ -68,8 +70,12 @@ def counted(value: int, what: str) -> str:
 
 def moment(ms: int) -> str:
     """Unix time as people read it, in UTC; the script turns it into theirs."""
-    return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return _at(ms).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return _at(ms).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(min(ms, _LAST_MS) / 1_000, UTC)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deuz_workers.app.run_event import RunEvent
 from deuz_workers.core.receipts import Receipt
 from deuz_workers.gateway.console.picture import HEIGHT, MOST_IN_A_COLUMN, WIDTH, picture
-from deuz_workers.gateway.console.spelling import clipped, duration, money, pretty, visible
+from deuz_workers.gateway.console.spelling import clipped, duration, iso, moment, money, pretty, visible
 from deuz_workers.gateway.console.timeline import Call, Note, timeline
 from deuz_workers.ports.swarm_rows import TaskRow
 from tests.gateway.console.markup import HIDING
@@ -142,3 +142,9 @@ def test_amounts_are_spelled() -> None:
     assert [duration(ms) for ms in (0, 999, 1_500, 60_000, 7_200_000)] == ["0 ms", "999 ms", "1.5 s", "1 min", "2 h"]
     assert [money(micros) for micros in (None, 0, 1_234, 12_000_000)] == ["unknown", "$0.0000", "$0.0012", "$12.00"]
     assert clipped("x" * 12, 10) == "x" * 10 + "… 2 more characters"
+
+
+def test_a_time_behind_all_calendars_is_their_last() -> None:
+    """One such expiry among what waits in a scope would else be the end of the page for everybody."""
+    assert (moment(10**15), iso(10**15)) == ("9999-12-31 23:59:59 UTC", "9999-12-31T23:59:59Z")
+    assert iso(1_000) == "1970-01-01T00:00:01Z"
