@@ -36,11 +36,13 @@ async def verify_asgi(
 
 
 def verify_wsgi(environ: MutableMapping[str, Any], verifier: Verifier, *, most_bytes: int = MOST_BYTES) -> Checked:
-    """The same of a WSGI request."""
+    """The same of a WSGI request. Raises `ValueError` also for a length that is none: some servers pass on what comes."""
     if environ.get(USED):
         return UnsignedRequest("body-used")
     environ[USED] = True
     size = int(environ.get("CONTENT_LENGTH") or 0)
+    if size < 0:
+        raise ValueError("the request does not say how long its body is")
     if size > most_bytes:
         raise ValueError(f"the body has more than {most_bytes} bytes")
     headers = {

@@ -86,6 +86,8 @@ async def test_a_body_is_consumed_once() -> None:
     assert reason(verify_wsgi(environ, check)) == "body-used"
     with pytest.raises(ValueError, match="more than 3 bytes"):
         verify_wsgi({"CONTENT_LENGTH": "4"}, check, most_bytes=3)
+    with pytest.raises(ValueError, match="how long"):  # to read -1 bytes is to read all that ever comes
+        verify_wsgi({"CONTENT_LENGTH": "-1", "wsgi.input": io.BytesIO(BODY)}, check, most_bytes=3)
 
 
 @pytest.mark.spec("WHK-002")
