@@ -193,6 +193,8 @@ webhooks
     a list, or its JSON
 remove_webhook, enable_webhook
     ``webhook_id scope?`` -> ``webhook_id``; no row where there is none of that id (in the scope)
+remove_webhook_deliveries
+    ``webhook_id`` of one that is gone -> nothing that is looked at
 replay_webhook
     ``webhook_id scope? run_id? since_ms? outcome?`` -> ``count`` of deliveries that are to be made again, ``found``
 collect_webhook_events

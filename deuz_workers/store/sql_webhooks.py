@@ -25,7 +25,10 @@ class SqlWebhooks(WebhookStore, Protocol):
         return tuple(map(_webhook_of, await self._fetch("webhooks", {"scope": scope})))
 
     async def remove_webhook(self, webhook_id: str, scope: str | None) -> bool:
-        return bool(await self._fetch("remove_webhook", {"webhook_id": webhook_id, "scope": scope}))
+        if not await self._fetch("remove_webhook", {"webhook_id": webhook_id, "scope": scope}):
+            return False
+        await self._fetch("remove_webhook_deliveries", {"webhook_id": webhook_id})
+        return True
 
     async def enable_webhook(self, webhook_id: str, scope: str | None) -> bool:
         return bool(await self._fetch("enable_webhook", {"webhook_id": webhook_id, "scope": scope}))

@@ -126,7 +126,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         **_writes(sqlite_memory.write_memories, sqlite_memory.delete_memories, sqlite_memory.delete_expired_memories),
         **_writes(sqlite_gateway.add_access_token, sqlite_gateway.revoke_access_token),
         **_writes(sqlite_webhooks.add_webhook, sqlite_webhooks.remove_webhook, sqlite_webhooks.enable_webhook),
-        **_writes(sqlite_webhooks.webhook_delivered, sqlite_webhooks.webhook_failed),
+        **_writes(sqlite_webhooks.webhook_delivered, sqlite_webhooks.webhook_failed, "remove_webhook_deliveries"),
         **_writes(
             sqlite_webhooks.collect_webhook_events,
             sqlite_webhooks.take_webhook_deliveries,

@@ -84,6 +84,20 @@ async def test_what_other_roles_have_open_is_waited_for_unseen(migrated_postgres
     await store.close()
 
 
+async def test_an_endpoint_that_is_removed_during_a_pass_leaves_nothing(migrated_postgres_dsn: str) -> None:
+    """The removal waits for the pass, and does away with what the pass wrote meanwhile, too."""
+    store = open_store(migrated_postgres_dsn)
+    sessions, bench = Sessions(migrated_postgres_dsn, store), Bench(store)
+    await store.add_webhook("wh_1", bench.scope, "https://hook.example/", ["run.completed"])
+    await bench.applied(await bench.start(), status="completed", due_in_ms=None, journal=(encode({"type": "run.completed"}),))
+    found = await sessions.race(
+        lambda mine: mine.collect_webhook_events(HOUR_MS), lambda other: other.remove_webhook("wh_1", bench.scope)
+    )
+    assert found == (1, True)
+    assert await sessions.rows("select count(*) from webhook_delivery") == [(0,)]
+    await store.close()
+
+
 async def _taken(store: SqlStore) -> tuple[Delivery, ...]:
     store.now, now = None, store.now
     taken = await store.take_webhook_deliveries(limit=10, batch=10, claim_ms=HOUR_MS)

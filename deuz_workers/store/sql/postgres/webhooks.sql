@@ -29,6 +29,13 @@ with gone as (
 left_over as (delete from webhook_delivery d using gone g where d.webhook_id = g.webhook_id)
 select webhook_id from gone;
 
+-- name: remove_webhook_deliveries
+-- Of an endpoint that is gone. The statement above does not see what a pass wrote that held the endpoint while it waited.
+delete from webhook_delivery d
+where d.webhook_id = %(webhook_id)s::text
+  and not exists (select 1 from webhook w where w.webhook_id = %(webhook_id)s::text)
+returning d.rid;
+
 -- name: enable_webhook
 with
 -- include: clock

@@ -19,7 +19,8 @@ delete from webhook where webhook_id = :webhook_id and (:scope is null or scope 
 returning webhook_id
 
 -- name: remove_webhook_deliveries
-delete from webhook_delivery where webhook_id = :webhook_id
+delete from webhook_delivery
+where webhook_id = :webhook_id and not exists (select 1 from webhook w where w.webhook_id = :webhook_id)
 
 -- name: enable_webhook
 update webhook set disabled = null, failures = 0, failing_since_ms = null, due_at_ms = :now_ms
