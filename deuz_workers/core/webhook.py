@@ -49,13 +49,15 @@ def delivery_id(webhook_id: str, rid: UUID, seq: int) -> str:
 
 
 def payload_of(record_body: str, *, at_ms: int, **about: object) -> str:
-    """The body of a request: `type`, `timestamp`, `data`. Without content, as journals are; texts pass a filter for secrets."""
+    """The body of a request: `type`, `timestamp`, `data`. Without content, as journals are; texts of the row pass a filter for
+    secrets. `about` does not: receivers look runs up by these names, also by one that looks like a key."""
     try:
         record = decode(record_body)
     except CodecError:
         record = {}
     known = cast("Mapping[str, Any]", record) if isinstance(record, Mapping) else {}
-    data = redact_all({**about, **{name: value for name, value in known.items() if name != "type"}})
+    row = cast("dict[str, object]", redact_all({name: value for name, value in known.items() if name != "type"}))
+    data = {**about, **row}
     told = {"type": known.get("type", "run.unreadable"), "timestamp": moment(at_ms), "data": data}
     return json.dumps(told, separators=(",", ":"), default=str)
 

@@ -163,6 +163,12 @@ def test_a_body_says_what_happened_and_no_secret() -> None:
     assert '"type":"run.unreadable"' in payload_of("{", at_ms=0)
 
 
+def test_a_body_names_the_run_whatever_its_name_looks_like() -> None:
+    """Who is told of `***` cannot look it up."""
+    body = payload_of('{"type":"run.completed"}', at_ms=0, run_id="sk-order-10023", scope="token=blue")
+    assert '"data":{"run_id":"sk-order-10023","scope":"token=blue"}' in body
+
+
 def test_an_id_is_the_same_whoever_tells_it() -> None:
     """Of endpoint, run and place in its journal."""
     rid = UUID(int=7)
