@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from deuz_workers.core.egress import Address, Egress, Target
+from deuz_workers.core.webhook import LONGEST_WAIT_MS
 from deuz_workers.errors import EgressRefusedError, ModelError
 from deuz_workers.providers.http import Answered, post_pinned
 
@@ -68,7 +69,12 @@ class GuardedPosts:
             async with asyncio.timeout(timeout_ms / 1000):
                 target, address = await self.pinned(url)
                 return await post_pinned(
-                    target.at(address), authority=target.authority, name=target.host, headers=headers, body=body
+                    target.at(address),
+                    authority=target.authority,
+                    name=target.host,
+                    headers=headers,
+                    body=body,
+                    most_wait_ms=LONGEST_WAIT_MS,
                 )
         except TimeoutError:
             raise ModelError(f"no answer within {timeout_ms} ms", code="timeout") from None

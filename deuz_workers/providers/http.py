@@ -225,10 +225,19 @@ class Answered:
     retry_after_ms: int | None
 
 
-async def post_pinned(url: str, *, authority: str, name: str, headers: Mapping[str, str], body: bytes) -> Answered:
+async def post_pinned(
+    url: str,
+    *,
+    authority: str,
+    name: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    most_wait_ms: int = MAX_RETRY_AFTER_MS,
+) -> Answered:
     """One POST to `url`, whose host is an address, as if it had the name: in the header `Host`, and for the certificate.
 
-    On a connection of its own, without proxies, cookies and redirects; of the answer the head is read. Raises `ModelError`.
+    On a connection of its own, without proxies, cookies and redirects; of the answer the head is read. `most_wait_ms`: that
+    it may ask for. Raises `ModelError`.
     """
     none_kept = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(verify=_tls(), limits=none_kept, cookies=_no_cookies(), trust_env=False) as http:
@@ -238,7 +247,7 @@ async def post_pinned(url: str, *, authority: str, name: str, headers: Mapping[s
         with _translated(name):
             answer = await http.send(request, stream=True, follow_redirects=False)
             await answer.aclose()
-    return Answered(answer.status_code, retry_after_ms(answer.headers.get("retry-after", ""), ""))
+    return Answered(answer.status_code, retry_after_ms(answer.headers.get("retry-after", ""), "", most_ms=most_wait_ms))
 
 
 class _Imitation(httpx.AsyncBaseTransport):
@@ -292,9 +301,8 @@ def check_base_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def retry_after_ms(header: str, header_ms: str, now_s: float | None = None) -> int | None:
-    """What a provider asked to wait, in milliseconds, from 0 to `MAX_RETRY_AFTER_MS`; None where it did not say, or nothing
-    readable.
+def retry_after_ms(header: str, header_ms: str, now_s: float | None = None, *, most_ms: int = MAX_RETRY_AFTER_MS) -> int | None:
+    """What a server asked to wait, in milliseconds, from 0 to `most_ms`; None where it did not say, or nothing readable.
 
     Args: `header`, the value of `Retry-After`: seconds, with or without a fraction, or an HTTP date (RFC 9110, 10.2.3).
     `header_ms`, the value of `retry-after-ms`, which Azure and OpenAI send beside it and which is the finer of the two
@@ -306,7 +314,7 @@ def retry_after_ms(header: str, header_ms: str, now_s: float | None = None) -> i
         except ValueError:
             continue
         if 0 <= asked_ms < float("inf"):  # false for NaN
-            return round(min(asked_ms, MAX_RETRY_AFTER_MS))
+            return round(min(asked_ms, most_ms))
     try:
         moment_s = email.utils.parsedate_to_datetime(header).timestamp()
     except (
@@ -318,4 +326,4 @@ def retry_after_ms(header: str, header_ms: str, now_s: float | None = None) -> i
     ):  # a date without a zone may be out of the clock's range
         return None
     asked_ms = (moment_s - (time.time() if now_s is None else now_s)) * 1000
-    return round(min(max(asked_ms, 0), MAX_RETRY_AFTER_MS))
+    return round(min(max(asked_ms, 0), most_ms))

@@ -164,6 +164,21 @@ async def test_what_cannot_be_told_is_given_up_and_can_be_replayed(memory: World
             await app.webhooks.aio.replay("wh_none")
 
 
+async def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(memory: World) -> None:
+    """Two hours are not one, which is the most that a model may ask for."""
+    app = process(memory)
+    status, minute_ms = 429, 60_000
+    with Receiver(lambda received: status) as receiver:
+        receiver.headers["retry-after"] = "7200"
+        await app.webhooks.aio.add(receiver.url, events=["run.completed"])
+        await app.aio.run_embedded("talker", "go", run_id="a")
+        assert await tell(memory, app, in_ms=5_000) == 0
+        status = 204
+        assert await tell(memory, app, in_ms=115 * minute_ms) == 0
+        assert await tell(memory, app, in_ms=121 * minute_ms) == 1
+    assert len(receiver.received) == 2
+
+
 async def test_an_endpoint_that_is_gone_is_disabled(memory: World) -> None:
     """By 410 at once, by failures after days; enabled again it is told what it missed."""
     app = process(memory)
