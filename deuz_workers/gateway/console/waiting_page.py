@@ -14,6 +14,9 @@ from deuz_workers.ports.store import RunQuery
 
 MOST_RUNS = 50
 """Suspended runs that are looked into for one page; further ones are on the next."""
+MOST_CHARS = 200_000
+"""Of what calls are asked with, on one page, as it is stored. What is more is a link to its run: the page is made anew for
+each look, by a process that answers others meanwhile."""
 POLL_MS = 3_000
 
 
@@ -27,6 +30,12 @@ async def waiting_page(look: Look, *, status: int = 200, problem: str | None = N
         return await access.store.open_items(head.scope, head.run_id) if head.open_items else ()
 
     rows = await asyncio.gather(*map(items, page.heads))
+    whole, left = set[tuple[str, str]](), MOST_CHARS
+    for head, found in zip(page.heads, rows, strict=True):
+        for row in found:
+            if len(row.body) <= left:
+                whole.add((head.run_id, row.item_id))
+                left -= len(row.body)
     asked = [
         (head, asked_of(item, look.principal.name, now_ms))
         for head, found in zip(page.heads, rows, strict=True)
@@ -37,7 +46,7 @@ async def waiting_page(look: Look, *, status: int = 200, problem: str | None = N
         status,
         problem=problem,
         did=look.request.query_params.get("did"),
-        mine=[pair for pair in asked if pair[1].is_mine],
+        mine=[(head, item, (head.run_id, item.item_id) in whole) for head, item in asked if item.is_mine],
         others=[pair for pair in asked if not pair[1].is_mine],
         parked=[head for head in page.heads if head.parked is not None],
         next=None if page.cursor is None else look.address("waiting", cursor=page.cursor),

@@ -54,6 +54,21 @@ async def test_a_waiting_run_shows_its_questions(world: World) -> None:
                 assert "item" in form_of(page, action)[1]
 
 
+async def test_what_is_too_long_for_the_page_of_what_waits_is_on_that_of_its_run(world: World) -> None:
+    """One huge question takes the room of no other, and many of them make no huge page."""
+    script = [calls(call("send", what={"text": "x" * 150_000}), call("send", what={"text": "y" * 150_000})), "done"]
+    agents = [Agent("big", model=MockModel(script), tools=[send]), asker()]
+    async with served(world.process(*agents)) as gate, person(gate) as ann:
+        small, big = await gate.start("asker"), await gate.start("big")
+        for run_id in (small, big):
+            await gate.report(run_id)
+        page = await ann.look("/console/waiting")
+        assert 300_000 < len(page) < 400_000  # the first one twice, as it may be edited
+        assert text_of(page).count("too long for this page") == 1
+        assert "Approve pay?" in text_of(page)
+        assert len(await ann.look(f"/console/runs/{big}")) > 600_000
+
+
 async def test_a_foreign_run_is_like_one_that_is_not_there(world: World) -> None:
     """Whatever is asked of it, by page, stream or form; what differs is the id that was asked for."""
     async with served(world.process(asker())) as gate, person(gate, "bob", "blue") as bob, person(gate) as ann:
