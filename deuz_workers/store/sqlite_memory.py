@@ -24,12 +24,21 @@ def find_memories(tx: Transaction, params: Values) -> list[dict[str, Any]]:
 
 
 def write_memories(tx: Transaction, params: Values) -> list[dict[str, Any]]:
-    """One after the other, so that each meets what those before it left."""
+    """One after the other, so that each meets what those before it left. Words that another takes are left first."""
     ids: dict[str, list[tuple[str, str]]] = {}
     for record_id, name, value in zip(params["id_record"], params["id_name"], params["id_value"], strict=True):
         ids.setdefault(record_id, []).append((name, value))
-    for row in zip(*(params[name] for name in _OF_A_RECORD), strict=True):
-        record = {"scope": params["scope"], **dict(zip(_OF_A_RECORD, row, strict=True))}
+    rows = zip(*(params[name] for name in _OF_A_RECORD), strict=True)
+    records = [{"scope": params["scope"], **dict(zip(_OF_A_RECORD, row, strict=True))} for row in rows]
+    taken = {(record["within_digest"], record["text_digest"]): record["record_id"] for record in records}
+    for record in records:
+        said = tx.first("memory_words", record)
+        if (
+            said is not None
+            and taken.get((said["within_digest"], said["text_digest"]), record["record_id"]) != record["record_id"]
+        ):
+            tx.run("delete_memory", record)  # its ids stay
+    for record in records:
         same = tx.first("same_memory", record)
         if same is not None:
             tx.run("touch_memory", {**record, "same_id": same["record_id"]})

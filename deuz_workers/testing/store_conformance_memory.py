@@ -85,14 +85,27 @@ class MemoryConformance:
         assert (found.record_id, found.operation_id) == (tea.record_id, "later")
 
     async def test_words_move_from_one_record_to_another(self, memories: MemoryStore) -> None:
-        """In one write a record takes other words, and what it said is said by a new one."""
-        scope = f"tenant-{uuid4()}"
+        """In one write a record takes other words, and what it said is said by a new one; in whatever order they are given."""
         tea = memory("likes tea")
-        await memories.write_memories(scope, [tea])
         moved = [memory("likes coffee", record_id=tea.record_id), memory("likes tea")]
-        await memories.write_memories(scope, moved)
-        found = await memories.find_memories(scope, ANN, EVERYTHING)
-        assert {record.text for record in found} == {"likes tea", "likes coffee"}
+        for given in (moved, moved[::-1]):
+            scope = f"tenant-{uuid4()}"
+            await memories.write_memories(scope, [tea])
+            await memories.write_memories(scope, given)
+            found = await memories.find_memories(scope, ANN, EVERYTHING)
+            assert {record.text for record in found} == {"likes tea", "likes coffee"}
+
+    async def test_records_take_each_others_words(self, memories: MemoryStore) -> None:
+        """In one write one takes what another one says, which takes others; nothing that was given is missing afterwards."""
+        tea, rain = memory("likes tea"), memory("likes rain")
+        for second in ("likes snow", "likes tea"):
+            given = [memory("likes rain", record_id=tea.record_id), memory(second, record_id=rain.record_id)]
+            for ordered in (given, given[::-1]):
+                scope = f"tenant-{uuid4()}"
+                await memories.write_memories(scope, [tea, rain])
+                await memories.write_memories(scope, ordered)
+                found = await memories.find_memories(scope, ANN, EVERYTHING)
+                assert {record.record_id: record.text for record in found} == {one.record_id: one.text for one in given}
 
     async def test_many_writers_of_the_same_words_leave_one(self, memories: MemoryStore) -> None:
         """None of them fails."""

@@ -29,6 +29,7 @@ select * from found order by updated_at_ms desc, record_id limit %(limit)s::bigi
 -- name: write_memories
 -- `same`: a record of these words that is there under another id and is none of the given ones; it is locked, so that it is there
 -- when it takes their place. Two writers of the same new words: the second violates the key and finds them when it is sent again.
+-- `left_words`: a given record whose words another given one takes makes room for it first, and is put again under its own id.
 with given as materialized (
     select g.*
     from unnest(%(record_id)s::text[], %(within_digest)s::text[], %(text_digest)s::text[], %(operation_id)s::text[],
@@ -58,13 +59,22 @@ gone_ids as (
     delete from memory_id i using same s
     where i.scope = %(scope)s::text and i.record_id = s.given_id
 ),
+left_words as (
+    delete from memory_record r using given g
+    where r.scope = %(scope)s::text and r.record_id = g.record_id
+      and (r.within_digest, r.text_digest) <> (g.within_digest, g.text_digest)
+      and exists (select from given o where o.record_id <> g.record_id
+                                        and (o.within_digest, o.text_digest) = (r.within_digest, r.text_digest))
+      and g.record_id not in (select given_id from same)
+    returning r.record_id
+),
 put as (
     insert into memory_record (scope, record_id, within_digest, text_digest, operation_id, body, created_at_ms, updated_at_ms,
                                expires_at_ms)
     select %(scope)s::text, g.record_id, g.within_digest, g.text_digest, g.operation_id, g.body, g.created_at_ms,
            g.updated_at_ms, g.expires_at_ms
     from given g
-    where g.record_id not in (select given_id from same)
+    where g.record_id not in (select given_id from same) and (select count(*) from left_words) >= 0  -- those are gone by then
     on conflict (scope, record_id) do update set
         within_digest = excluded.within_digest, text_digest = excluded.text_digest, operation_id = excluded.operation_id,
         body = excluded.body, updated_at_ms = excluded.updated_at_ms, expires_at_ms = excluded.expires_at_ms

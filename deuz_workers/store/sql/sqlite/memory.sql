@@ -17,6 +17,10 @@ where r.scope = :scope and (r.expires_at_ms is null or r.expires_at_ms > :at_ms)
 order by r.updated_at_ms desc, r.record_id
 limit :limit
 
+-- name: memory_words
+-- What a record says now, and whom it is about.
+select within_digest, text_digest from memory_record where scope = :scope and record_id = :record_id
+
 -- name: same_memory
 -- A record of these words that is there under another id.
 select record_id from memory_record
