@@ -22,6 +22,7 @@ from deuz_workers.core.messages import message_from_record
 from deuz_workers.core.names import run_scope_key
 from deuz_workers.core.receipts import fold_receipts
 from deuz_workers.core.shared_budget import SharedBudget, shared_keys
+from deuz_workers.core.transcript import HistoryRewrite, given_in_rows
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import CodecError, ConfigurationError, RunExistsError, RunFileError
 from deuz_workers.ports.budgets import ScopeBalance
@@ -104,7 +105,7 @@ async def import_run(access: Access, text: str) -> tuple[str, str]:
     """
     run = _checked(text)
     rid = access.ids.rid()
-    body = {**decode_body(run.body)}
+    body = _with_own_rows(decode_body(run.body))
     for name in ("scopes", "chat", "transcript"):  # the conversation stays that of the run that was exported
         body.pop(name, None)
     if isinstance(bound := body.get("binding"), Mapping):
@@ -129,6 +130,18 @@ async def import_run(access: Access, text: str) -> tuple[str, str]:
             f"run id {run.run_id!r} is taken ({created.status}), and an import replaces nothing", run_id=run.run_id
         )
     return run.scope, run.run_id
+
+
+def _with_own_rows(body: Mapping[str, object]) -> dict[str, object]:
+    """The file has the messages of the newest epoch: what its memory counts is counted in these. Raises `RunFileError`."""
+    try:
+        memory = cast("Mapping[str, Any]", body.get("memory", {}))
+        rewrites = tuple(map(HistoryRewrite.from_record, cast("list[Mapping[str, object]]", body.get("transcript", []))))
+        if not rewrites or memory.get("given") is None:
+            return {**body}
+        return {**body, "memory": {**memory, "given": given_in_rows(rewrites, memory["given"])}}
+    except (ValueError, KeyError, TypeError, AttributeError, CodecError) as error:
+        raise RunFileError(f"the file is no exported run of this build ({type(error).__name__})") from None
 
 
 def _shared(body: Mapping[str, object]) -> tuple[SharedBudget, ...]:

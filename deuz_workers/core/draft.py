@@ -99,9 +99,9 @@ class Draft:
     def append(self, *messages: Message) -> None:
         self._messages = (*self._messages, *messages)
 
-    def rewrite(self, messages: tuple[Message, ...], replaced: int | None = None) -> None:
-        """Another history; it is written whole, in an epoch of its own. `replaced`: see `HistoryRewritten`."""
-        if self.value("chat") is not None:
+    def rewrite(self, messages: tuple[Message, ...], replaced: int | None = None, *, is_remembered: bool = False) -> None:
+        """Another history; it is written whole, in an epoch of its own. For the arguments see `HistoryRewritten`."""
+        if is_remembered or self.value("chat") is not None:
             self.change(transcript=(*self.value("transcript"), self._rewrite_to(messages, replaced)))
         self._rewritten, self._messages = messages, ()
         self._shown, self._shown_messages = None, 0

@@ -199,7 +199,7 @@ class AgentRunEnvelope:
     chat: RunChat | None = None
     """Where the transcript is written for whoever goes on with the conversation."""
     transcript: tuple[HistoryRewrite, ...] = ()
-    """Rewrites of the history of a run with a chat, by which its transcript is found."""
+    """Rewrites of the history of a run with a chat or a memory, by which its transcript is found."""
     handoffs: tuple[Handoff, ...] = NO_HANDOFFS
     """Transfers that were accepted, in order; `Limits.max_handoffs` at most."""
     cancelled: bool = False

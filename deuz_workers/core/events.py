@@ -109,6 +109,8 @@ class HistoryRewritten:
     messages: tuple[Message, ...]
     replaced: int | None = None
     """Of a guardrail: the only message that is another one now. It was said so; what `prepare_step` makes was not said."""
+    is_remembered: bool = False
+    """What was said before is asked for after the end of the run, whose memory is made from it."""
 
 
 @dataclass(frozen=True, slots=True)

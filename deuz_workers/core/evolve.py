@@ -131,7 +131,7 @@ def _fold(draft: Draft, event: Event) -> None:
         case InputChecked():
             draft.move(input_checked=True)
         case HistoryRewritten(messages):
-            draft.rewrite(messages, event.replaced)
+            draft.rewrite(messages, event.replaced, is_remembered=event.is_remembered)
             draft.journal("run.rewritten", messages=len(messages))
         case Warned(setting, text, kind):
             warn(draft, setting, text, kind)

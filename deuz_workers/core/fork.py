@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -10,6 +10,8 @@ from deuz_workers.core.codec import decode
 from deuz_workers.core.envelope import AgentRunEnvelope, LoopCheckpoint
 from deuz_workers.core.handoff import up_to
 from deuz_workers.core.messages import Message
+from deuz_workers.core.run_memory import RunMemory
+from deuz_workers.core.transcript import HistoryRewrite, given_in_rows
 from deuz_workers.errors import ForkRefusedError
 
 FORKED = "run.forked"
@@ -56,6 +58,12 @@ def place_of(envelope: AgentRunEnvelope, journal: Iterable[str], turn: int) -> P
     return place
 
 
+def _own_memory(memory: RunMemory, rewrites: Sequence[HistoryRewrite]) -> RunMemory:
+    """Nothing of it is extracted yet; the fork has the rows of the newest epoch alone."""
+    given = None if memory.given is None else given_in_rows(rewrites, memory.given)
+    return replace(memory, extraction=None, given=given)
+
+
 def forked(envelope: AgentRunEnvelope, turn: int, history: tuple[Message, ...], begins: AgentRunEnvelope) -> AgentRunEnvelope:
     """`begins`, a run that was only named, going on behind `history`, that of `turn` of the run of `envelope`.
 
@@ -73,6 +81,6 @@ def forked(envelope: AgentRunEnvelope, turn: int, history: tuple[Message, ...], 
         binding=envelope.agent_binding,
         finalizes=envelope.finalizes,
         verifies=envelope.verifies,
-        memory=None if envelope.memory is None else replace(envelope.memory, extraction=None),
+        memory=None if envelope.memory is None else _own_memory(envelope.memory, envelope.transcript),
         handoffs=up_to(envelope.handoffs, turn),
     )

@@ -20,7 +20,7 @@ class MemoryAttached:
     extracts: bool
     """What it says is extracted once it is completed."""
     given: int
-    """Messages that it had."""
+    """Messages that its transcript had."""
 
 
 @dataclass(frozen=True, slots=True)

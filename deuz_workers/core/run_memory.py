@@ -64,7 +64,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class RunMemory:
-    """`given`: how many messages the run had before its first model call and the recall; None: it has not begun."""
+    """`given`: how many messages its transcript had before its first model call and the recall; None: it has not begun."""
 
     scope: MemoryScope
     extracts: bool = False
@@ -122,7 +122,7 @@ def ended(extraction: Extraction, mutations: int) -> Extraction:
 def told(messages: Sequence[Message], given: int) -> tuple[Message, ...]:
     """What the extraction is made from: the last user turn that the run was given, and the turns that it produced.
 
-    Nothing that the engine added: recall, request for the answer, feedback (MEM-012). `messages`: the raw history, the first
+    Nothing that the engine added: recall, request for the answer, feedback (MEM-012). `messages`: the transcript, the first
     `given` of which the run began with.
     """
     said = [(place, one) for place, one in enumerate(messages) if not is_recall(one) and not is_asked_by_engine(one)]

@@ -1,4 +1,4 @@
-"""The transcript of a run that has a chat: what was said, whatever hooks made of the history since (CHT-002, PRP-008).
+"""The transcript of a run with a chat or a memory: what was said, whatever hooks made of the history (CHT-002, PRP-008).
 
 Rows of messages are never rewritten, and a history that a hook replaced goes on in a new epoch. So the transcript is the rows
 of all epochs without those that a rewrite wrote; what the rewrites were is part of the record.
@@ -75,9 +75,20 @@ def place_of_row(rewrites: Sequence[HistoryRewrite], row: int) -> int | None:
     return None if row < newest.length - newest.tail else newest.at + row - newest.length
 
 
+def given_in_rows(rewrites: Sequence[HistoryRewrite], given: int) -> int:
+    """The first `given` messages of the transcript as rows of the newest epoch, where nothing is known of the others.
+
+    What a hook made there counts as given.
+    """
+    if not rewrites:
+        return given
+    newest = rewrites[-1]
+    return max(newest.length - newest.tail, given - newest.at + newest.length)
+
+
 def whole_transcript(epochs: Mapping[int, Sequence[Message]], rewrites: Sequence[HistoryRewrite]) -> tuple[Message, ...]:
     """The transcript from the rows of all epochs, results with their texts. Raises `CodecError` where rows are missing."""
-    found = list(epochs.get(0, ()))
+    found = list(epochs.get(rewrites[0].epoch - 1 if rewrites else 0, ()))
     for place, rewrite in enumerate(rewrites):
         found.extend(rewrite.before)
         if len(found) != rewrite.at:

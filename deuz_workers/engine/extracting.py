@@ -37,6 +37,7 @@ from deuz_workers.engine.committer import CancelFirst, StepOver
 from deuz_workers.engine.embedding import EmbedderFailed, embed
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.memory_llm import Questions, extraction_bound, llm_of, memory_call
+from deuz_workers.engine.projecting import read_transcript
 from deuz_workers.engine.recalling import SEARCH_LIMIT_MS, store_of, unaccounted
 from deuz_workers.engine.restraint import HeldBack, check_brakes, hold_back
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
@@ -175,13 +176,13 @@ class Extracting:
         return vectors
 
     async def _told(self) -> tuple[Message, ...]:
-        """From the raw history, which this step need not have whole."""
+        """From the transcript, which this step need not have whole."""
         envelope = self.leg.run.envelope
         loaded = await self.leg.gear.store.load(envelope.scope, envelope.run_id)
         if loaded is None:
             raise StepOver("the run is gone")
         run = read_run(loaded.head, loaded.messages, loaded.receipts)
-        return told(run.transcript, self.state.given or 0)
+        return told(await read_transcript(self.leg.gear.store, loaded, run), self.state.given or 0)
 
     async def _apply(self, plan: ExtractionPlan) -> None:
         scope = self.leg.head.scope

@@ -40,7 +40,7 @@ async def checked_call(guards: Guards, run: Run, step: int) -> Checked:
             return Checked(events, Finished("stopped", "guardrail:input", details))
         if guarded.is_rewritten:
             message = with_text(run.history[place], guarded.value)
-            events = (*events, HistoryRewritten(replaced(run, place, message), place))
+            events = (*events, HistoryRewritten(replaced(run, place, message), place, _is_remembered(agent, run)))
     if not is_of_loop(agent, run):
         return Checked(events)
     condition = await guards.stop_condition(evolve_all(run, events), step)
@@ -57,10 +57,18 @@ async def prepared_call(guards: Guards, run: Run, step: int) -> tuple[tuple[Even
     plan = await guards.prepared(run, step)
     events: tuple[Event, ...] = ()
     if plan.messages is not None and list(plan.messages) != list(run.history):
-        events = (HistoryRewritten(tuple(plan.messages)),)
+        events = (HistoryRewritten(tuple(plan.messages), None, _is_remembered(agent, run)),)
     unknown = sorted({*(plan.active_tools or ())} - agent.tools.keys())
     warnings = [Warned("activeTools", f"active_tools names {name!r}, which the agent does not have") for name in unknown]
     return (*events, *warnings), plan
+
+
+def _is_remembered(agent: AgentDefinition, run: Run) -> bool:
+    """What is said in the run is asked for once it is completed."""
+    known, memory = run.envelope.memory, agent.memory
+    if known is not None:
+        return known.extracts
+    return memory is not None and memory.extracts and run.envelope.parent is None
 
 
 def is_of_loop(agent: AgentDefinition, run: Run) -> bool:
@@ -100,7 +108,8 @@ async def guarded_ending(guards: Guards, run: Run, ending: Finished) -> tuple[Ev
         ending = await _ending_with(guards, guarded.value, ending)
     else:
         return (ending,)
-    return (*guarded.fired, HistoryRewritten(replaced(run, place, message), place), ending)
+    rewritten = HistoryRewritten(replaced(run, place, message), place, _is_remembered(guards.agent, run))
+    return (*guarded.fired, rewritten, ending)
 
 
 async def _ending_with(guards: Guards, text: str, ending: Finished) -> Finished:

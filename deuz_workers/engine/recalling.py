@@ -10,6 +10,7 @@ from deuz_workers.core.events import Event, Warned
 from deuz_workers.core.memory import MemoryQuery, MemoryRecord, MemoryScope, newest_user_text, recall_message, was_recalled
 from deuz_workers.core.memory_events import MemoryAttached, MemoryRecalled, RecallStarted
 from deuz_workers.core.run_memory import RunMemory
+from deuz_workers.core.transcript import transcript_length
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.asking import binding_event
 from deuz_workers.engine.committer import BudgetRefused, ReservationContended
@@ -40,7 +41,7 @@ async def recall(leg: Leg, agent: AgentDefinition) -> None:
     if envelope.memory is None:
         scope = await scope_of(leg, memory)
         check_narrower(leg, scope)
-        leg.carry(MemoryAttached(scope, memory.extracts, len(leg.run.history)))
+        leg.carry(MemoryAttached(scope, memory.extracts, transcript_length(leg.run.envelope)))
     state = leg.run.envelope.memory
     assert state is not None
     if memory.recall and state.recall is None:
