@@ -23,6 +23,7 @@
     │   ├── RevisionConflictError     code ``revision_conflict``
     │   ├── RunExistsError
     │   ├── RunNotFoundError
+    │   ├── RunNotEndedError          (retry later) only what has ended can be treated so; `status` says how it stands
     │   ├── AnswerRefusedError        an answer does not fit what waits; `part` says where, nothing was written
     │   ├── AnswerConflictError       the item was answered before; `winner` is that answer
     │   └── ScopeMismatchError
@@ -226,6 +227,13 @@ class RunNotFoundError(StoreError):
     """There is no such run."""
 
     code = "run_not_found"
+
+
+class RunNotEndedError(StoreError):
+    """The run, or one below it, has not ended."""
+
+    code = "run_not_ended"
+    retry = "later"
 
 
 class AnswerRefusedError(StoreError):

@@ -42,6 +42,7 @@ from deuz_workers.engine.system_clock import SystemClock, SystemIds
 from deuz_workers.errors import ConfigurationError
 from deuz_workers.leases import memory_leases
 from deuz_workers.ports.breakers import Breakers
+from deuz_workers.ports.budgets import LedgerCompaction
 from deuz_workers.ports.chat import ChatStore
 from deuz_workers.ports.leases import LeaseProvider
 from deuz_workers.ports.output import OutputType
@@ -310,6 +311,10 @@ class Deuz:
     def prune(self, older_than: timedelta, **options: Any) -> int:
         """Delete runs that ended so long ago. See `AsyncClient.prune`."""
         return LOOP.run(self.aio.prune(older_than, **options))
+
+    def compact_ledger(self, run_id: str, **options: Any) -> LedgerCompaction:
+        """Replace the settled calls of an ended run by sums. See `AsyncClient.compact_ledger`."""
+        return LOOP.run(self.aio.compact_ledger(run_id, **options))
 
     def handle(self, run_id: str, scope: str = "default") -> Handle:
         """Of a run that exists; nothing is looked up yet."""

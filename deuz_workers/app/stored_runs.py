@@ -1,4 +1,4 @@
-"""Runs that are there: counted, listed, forked, carried elsewhere, deleted. `app.aio` is this too."""
+"""Runs that are there: counted, listed, forked, carried elsewhere, compacted, deleted. `app.aio` is this too."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from deuz_workers.app.access import Access
 from deuz_workers.app.async_handle import AsyncHandle
 from deuz_workers.app.conversation import Content
 from deuz_workers.app.forking import Fork, fork
+from deuz_workers.app.ledger_compaction import compact
 from deuz_workers.app.names import check_id
 from deuz_workers.app.pruning import prune
 from deuz_workers.app.run_file import export_run, import_run
 from deuz_workers.core.change import RunStatus
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import ConfigurationError
+from deuz_workers.ports.budgets import LedgerCompaction
 from deuz_workers.ports.run_query import RunPage, RunQuery, run_query
 
 if TYPE_CHECKING:
@@ -61,6 +63,14 @@ class StoredRuns:
         afterwards: asking again under one starts a new run. Raises `ConfigurationError` for a status that is no end.
         """
         return await prune(self._access.store, older_than, status, scope, batch)
+
+    async def compact_ledger(self, run_id: str, *, scope: str = "default", actor: str, reason: str = "") -> LedgerCompaction:
+        """Replace the settled calls of an ended run and of all below it by sums; what every budget counts stays the same.
+
+        Calls whose outcome nobody knows stay rows of their own. `actor` and `reason` are kept. Again, it finds nothing to do.
+        Raises: RunNotEndedError, one of these runs has not ended; RunNotFoundError. Nothing was written then.
+        """
+        return await compact(self._access.store, scope, run_id, actor=actor, reason=reason)
 
     async def fork(
         self,

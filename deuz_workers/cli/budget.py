@@ -14,7 +14,7 @@ from deuz_workers.app import ledger
 from deuz_workers.cli.amounts import ago, counted, duration, money, tokens
 from deuz_workers.cli.lifecycle import age_of
 from deuz_workers.cli.output import Output
-from deuz_workers.cli.session import AppOption, JsonOption, on_app, stored
+from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, on_app, stored
 from deuz_workers.core.shared_budget import Window
 from deuz_workers.core.usage import Budget
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deuz_workers.app.deuz import Deuz
     from deuz_workers.ports.budgets import AuditRow, ModelUse, ScopeBalance, UnknownHold
 
-app = typer.Typer(help="Budgets: show, set, usage, holds, release, audit.", no_args_is_help=True)
+app = typer.Typer(help="Budgets: show, set, usage, holds, release, compact, audit.", no_args_is_help=True)
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Of the budget: user:42, org:acme, or run:ID of a run's own.")]
 MaybeKey = Annotated[str | None, typer.Argument(metavar="KEY", help="Of this budget only; all if not given.")]
@@ -150,6 +150,31 @@ def release(
     output = Output(json)
     output.document({"request_id": request_id, "budgets": list(keys)})
     output.show(f"released [bold]{escape(request_id)}[/] in {escape(', '.join(keys))}")
+
+
+@app.command()
+def compact(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run that has ended, with all below it.")],
+    by: Actor,
+    reason: Reason = "",
+    scope: ScopeOption = "default",
+    place: AppOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Keep sums in the place of its settled calls; no total changes. Unknown ones stay, so that each can be released."""
+    done = on_app(stored(place), lambda deuz: deuz.aio.compact_ledger(run_id, scope=scope, actor=by, reason=reason))
+    output = Output(json)
+    output.document({"run_id": run_id, **asdict(done)})
+    output.show(
+        f"compacted [bold]{escape(run_id)}[/], {counted(done.runs, 'run')}: {counted(done.settled, 'settled call')} summed up, "
+        f"{counted(done.released, 'released one')} forgotten"
+    )
+    if done.unknown:
+        output.show(f"{counted(done.unknown, 'call')} of unknown outcome stay: deuz budget holds")
+    if done.waiting:
+        output.show(
+            f"{counted(done.waiting, 'call')} stay until somebody reserves in their budget with a window; compact again then"
+        )
 
 
 @app.command()

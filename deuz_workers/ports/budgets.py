@@ -71,8 +71,36 @@ class UnknownHold:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerCompaction:
+    """What became of the calls of a run and of all below it."""
+
+    runs: int
+    """How many there are, with the one that was named."""
+    settled: int
+    """Calls that are sums from now on, in all of their budgets."""
+    released: int
+    """Calls that are forgotten, since they cost nothing."""
+    unknown: int
+    """Calls whose outcome nobody knows: each is still listed, can be released, and counts as unknown."""
+    waiting: int
+    """Calls that a budget with a window has not taken in yet. They stay until somebody reserves there; compact again then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillOpen:
+    """A run among them that has not ended, so that nothing was done."""
+
+    run_id: str
+    status: str
+    """Final, where only work behind the end is left to do."""
+    parked: str | None
+    """Why nobody may step it."""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRow:
-    """What somebody did to a budget: `set` its limit to `tokens` and `micros`, or `released` a hold of so much."""
+    """What somebody did to a budget: `set` its limit to `tokens` and `micros`, `released` a hold of so much, or `compacted` so
+    much of run `rid` and those below it, which counts as before."""
 
     at_ms: int
     actor: str
@@ -124,6 +152,19 @@ class BudgetStore(Protocol):
         """Free what an unknown call holds, in all its scopes, and write down who did; their keys.
 
         Works once: empty where the request is none of the run's, is settled, held by a call at work, or was released before.
+        """
+        ...
+
+    async def compact_ledger(
+        self, scope: str, run_id: str, *, actor: str, reason: str = ""
+    ) -> LedgerCompaction | StillOpen | None:
+        """Replace what is settled of an ended run, and of all that goes with it in `prune`, by sums: of each budget, by model
+        and bucket. None where there is no such run.
+
+        No total, balance or usage changes, nor those of its own budget. Calls that were released are forgotten, those whose
+        outcome nobody knows stay as they are. `StillOpen` unless all these runs have ended and have no work behind the end;
+        nothing was written then. Atomic; again, it finds nothing to do. Who did it is written down for each budget of which
+        something was replaced or forgotten.
         """
         ...
 

@@ -314,6 +314,9 @@ holds
     ``key? older_ms limit`` -> ``rid request_id tokens micros scope_keys at_ms age_ms model scope? run_id?``, oldest first
 release_hold
     ``rid request_id actor reason`` -> ``scope_key tokens micros`` of each scope that the hold was in
+compact_ledger
+    ``scope run_id actor reason`` -> ``runs settled released unknown waiting`` (calls) ``again open_run_id? open_status?
+    open_parked?``; no row where there is no such run. With ``open_run_id`` nothing was done; with ``again`` there is more
 audit
     ``key? limit`` -> ``at_ms actor action reason scope_key rid? request_id? tokens? micros?``, newest first
 """

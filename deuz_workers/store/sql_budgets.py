@@ -10,7 +10,7 @@ from uuid import UUID
 from deuz_workers.core.shared_budget import Window
 from deuz_workers.core.usage import Budget
 from deuz_workers.errors import BudgetLedgerError
-from deuz_workers.ports.budgets import AuditRow, BudgetStore, ModelUse, ScopeBalance, UnknownHold
+from deuz_workers.ports.budgets import AuditRow, BudgetStore, LedgerCompaction, ModelUse, ScopeBalance, StillOpen, UnknownHold
 from deuz_workers.store.dialect import Row
 from deuz_workers.store.rows import balance_of, hold_of, model_use_of
 
@@ -63,6 +63,22 @@ class SqlBudgets(BudgetStore):
     async def release_hold(self, rid: UUID, request_id: str, *, actor: str, reason: str = "") -> tuple[str, ...]:
         asked = {"rid": rid, "request_id": request_id, "actor": actor, "reason": reason}
         return tuple(str(row["scope_key"]) for row in await self._fetch("release_hold", asked))
+
+    async def compact_ledger(
+        self, scope: str, run_id: str, *, actor: str, reason: str = ""
+    ) -> LedgerCompaction | StillOpen | None:
+        asked = {"scope": scope, "run_id": run_id, "actor": actor, "reason": reason}
+        settled = released = 0
+        while True:
+            rows = await self._fetch("compact_ledger", asked)
+            if not rows:
+                return None
+            [row] = rows
+            if row["open_run_id"] is not None:
+                return StillOpen(row["open_run_id"], row["open_status"], row["open_parked"])
+            settled, released = settled + row["settled"], released + row["released"]
+            if not row["again"]:
+                return LedgerCompaction(row["runs"], settled, released, row["unknown"], row["waiting"])
 
     async def budget_audit(self, key: str | None = None, *, limit: int = 100) -> tuple[AuditRow, ...]:
         return tuple(AuditRow(**row) for row in await self._fetch("audit", {"key": key, "limit": limit}))

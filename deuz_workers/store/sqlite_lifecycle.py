@@ -1,8 +1,9 @@
-"""Pruning runs and inserting whole ones, on SQLite; `sql/sqlite/lifecycle.sql` says what each statement decides."""
+"""Pruning runs, compacting their ledger, inserting whole ones, on SQLite; `sql/sqlite/lifecycle.sql` has the statements."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -26,11 +27,57 @@ def prune(tx: Transaction, params: Values) -> list[dict[str, Any]]:
             tx.run("prune_history", own)
             tx.run("prune_reservation", own)
             tx.run("prune_budget", {"scope_key": scope_key})
+            tx.run("prune_own_history", {"scope_key": scope_key})
             tx.run("prune_ui_frame", {**run, "stream_id": str(UUID(bytes=run["rid"]))})
         for table in ("swarm_edge", "swarm_event", "swarm_task", "swarm"):
             tx.run(f"prune_{table}", root)
         tx.run_each("prune_head", doomed)
     return [{"runs": len(chosen)}]
+
+
+def compact_ledger(tx: Transaction, params: Values) -> list[dict[str, Any]]:
+    """What is settled of a run and of all below it becomes sums, if all have ended; no row where there is no such run."""
+    root = tx.first("head", {**params, "now_ms": tx.now_ms})
+    if root is None:
+        return []
+    runs = [{"rid": root["rid"]}, *tx.rows("prune_below", {"rid": root["rid"]})]
+    counts: dict[str, int] = dict.fromkeys(("settled", "released", "unknown"), 0)
+    still_open = next((found for run in runs if (found := tx.first("compact_open", run)) is not None), None)
+    if still_open is not None:
+        about = {f"open_{name}": value for name, value in still_open.items()}
+        return [{"runs": 0, **counts, "waiting": 0, "again": False, **about}]
+    replaced: Counter[tuple[str, str]] = Counter()
+    for run in runs:
+        for name, value in (tx.first("compact_requests", run) or {}).items():
+            counts[name] += value
+        for scope in tx.rows("compact_scopes", run):
+            for name in ("tokens", "micros"):
+                replaced[scope["scope_key"], name] += scope[name]
+        tx.run("prune_history", {**run, "scope_keys": "[]"})
+        tx.run("prune_reservation", {**run, "scope_keys": "[]"})
+    audit = {
+        "actor": params["actor"],
+        "action": "compacted",
+        "reason": params["reason"],
+        "rid": root["rid"],
+        "request_id": None,
+    }
+    keys = sorted({key for key, _ in replaced})
+    tx.run_each(
+        "write_audit",
+        (
+            {
+                **audit,
+                "now_ms": tx.now_ms,
+                "scope_key": key,
+                "tokens": replaced[key, "tokens"],
+                "micros": replaced[key, "micros"],
+            }
+            for key in keys
+        ),
+    )
+    nobody = {"open_run_id": None, "open_status": None, "open_parked": None}
+    return [{"runs": len(runs), **counts, "waiting": 0, "again": False, **nobody}]
 
 
 def insert_run(tx: Transaction, params: Values) -> list[dict[str, Any]]:

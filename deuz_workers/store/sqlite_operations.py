@@ -133,7 +133,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
             sqlite_webhooks.replay_webhook,
             touches_many=True,
         ),
-        **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.insert_run, touches_many=True),
+        **_writes(sqlite_lifecycle.prune, sqlite_lifecycle.compact_ledger, sqlite_lifecycle.insert_run, touches_many=True),
         **_writes(
             sqlite_swarms.block_downstream, sqlite_swarms.cancel_tasks, sqlite_children.cancel_children, touches_many=True
         ),

@@ -25,6 +25,7 @@ from deuz_workers.testing.store_conformance_controls import ControlConformance
 from deuz_workers.testing.store_conformance_feeding import FeedingConformance
 from deuz_workers.testing.store_conformance_inputs import InputConformance
 from deuz_workers.testing.store_conformance_ledger import LedgerConformance
+from deuz_workers.testing.store_conformance_ledger_compaction import LedgerCompactionConformance
 from deuz_workers.testing.store_conformance_lifecycle import LifecycleConformance
 from deuz_workers.testing.store_conformance_listing import ListingConformance
 from deuz_workers.testing.store_conformance_runs import RunConformance
@@ -51,6 +52,7 @@ class StoreConformance(
     ChatConformance,
     LedgerConformance,
     BudgetConformance,
+    LedgerCompactionConformance,
     ListingConformance,
     LifecycleConformance,
 ):

@@ -92,6 +92,25 @@ def test_a_hold_is_released_once(spent: Command) -> None:
     assert (row["actor"], row["action"], row["reason"]) == ("ann", "released", "not billed")
 
 
+def test_the_ledger_of_a_run_is_compacted(spent: Command) -> None:
+    """Nothing that counts changes, an unknown call is still listed, and the audit says who did it."""
+    deuz = spent
+    before = [deuz("budget", what, KEY, "--json").document for what in ("show", "usage")]
+    done = deuz("budget", "compact", "sure", "--scope", "acme", "--by", "ann", "--reason", "old", "--json").document
+    assert done == {"run_id": "sure", "runs": 1, "settled": 1, "released": 0, "unknown": 0, "waiting": 0}
+    told = deuz("budget", "compact", "silent", "--scope", "acme", "--by", "ann").out
+    assert ("0 settled calls summed up" in told, "1 call of unknown outcome" in told, "deuz budget holds" in told) == (
+        True,
+    ) * 3
+    assert [deuz("budget", what, KEY, "--json").document for what in ("show", "usage")] == before
+    [hold] = deuz("budget", "holds", "--json").document["holds"]
+    assert hold["run_id"] == "silent"
+    [row] = deuz("budget", "audit", "--json").document["audit"]
+    assert (row["actor"], row["action"], row["reason"], row["tokens"]) == ("ann", "compacted", "old", 15)
+    refused = deuz("budget", "compact", "sure", "--by", "ann", "--json")
+    assert (refused.code, refused.document["error"]["code"]) == (Exit.USAGE, "run_not_found")
+
+
 def test_a_run_says_what_each_model_cost(spent: Command) -> None:
     """In its record and in words; of a call whose usage nobody reported there is none."""
     deuz = spent

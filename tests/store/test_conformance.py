@@ -34,6 +34,8 @@ pytest.mark.spec("BUD-008")(StoreConformance.test_the_same_request_with_other_am
 pytest.mark.spec("BUD-012")(StoreConformance.test_two_callers_hold_one_scope_to_different_limits)
 pytest.mark.spec("BUD-016")(StoreConformance.test_usage_is_summed_by_model)
 pytest.mark.spec("BUD-017")(StoreConformance.test_what_pruned_runs_used_is_still_known)
+pytest.mark.spec("LED-010")(StoreConformance.test_no_total_changes_by_a_compaction)
+pytest.mark.spec("LED-010")(StoreConformance.test_settled_calls_are_sums_and_released_ones_forgotten)
 pytest.mark.spec("WIN-002")(StoreConformance.test_a_window_is_that_of_the_first_use)
 pytest.mark.spec("WIN-002")(StoreConformance.test_a_stored_window_stays)
 pytest.mark.spec("BUD-018", "BUD-019")(StoreConformance.test_of_fifty_admissions_into_room_for_ten_ten_pass)

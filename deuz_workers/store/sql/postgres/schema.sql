@@ -313,7 +313,7 @@ create table refusal (                                     -- a request that was
     primary key (rid, request_id)
 );
 
-create table budget_history (                              -- what pruned runs used in scopes that others share
+create table budget_history (                              -- what pruned and compacted runs used
     scope_key        text        not null,
     bucket_at        timestamptz not null,                 -- beginning of the bucket of the window, else of the hour
     model            text        not null,
@@ -339,7 +339,7 @@ create table budget_audit (                                -- what operators did
     tokens     bigint,
     micros     bigint,
     primary key (id),
-    constraint audit_action_is_known check (action in ('set', 'released'))
+    constraint audit_action_is_known check (action in ('set', 'released', 'compacted'))
 );
 
 -- Leases, where they are not in Redis. Not logged: a crash of the server empties all three together, which begins a new memory.

@@ -1,4 +1,4 @@
--- The end of rows, and rows that come from elsewhere: prune, insert.
+-- The end of rows, and rows that come from elsewhere: prune, compact_ledger, insert.
 
 -- name: prune_chosen
 -- Ended runs of their own and whole swarms whose tasks have all ended, oldest change of status first.
@@ -55,8 +55,11 @@ delete from run_tag where rid = :rid
 -- name: prune_budget
 delete from budget_scope where key = :scope_key
 
+-- name: prune_own_history
+delete from budget_history where scope_key = :scope_key
+
 -- name: prune_history
--- What they used in scopes that others share stays as sums.
+-- What they used stays as sums, except in scopes that go with them.
 insert into budget_history (scope_key, bucket_at_ms, model, calls, tokens, micros, input_tokens, output_tokens, cached_tokens,
                             reasoning_tokens)
 select r.scope_key, r.at_ms / coalesce(b.window_ms / b.buckets, 3600000) * coalesce(b.window_ms / b.buckets, 3600000), r.model,
@@ -74,7 +77,7 @@ on conflict (scope_key, bucket_at_ms, model) do update set
 delete from refusal where rid = :rid
 
 -- name: prune_reservation
--- Of scopes that others share, those stay that count there: holds that nobody can settle.
+-- Of scopes that stay, those stay that count there: holds that nobody can settle.
 delete from reservation
 where rid = :rid and (status in ('settled', 'released') or scope_key in (select value from json_each(:scope_keys)))
 
@@ -92,6 +95,25 @@ delete from swarm where rid = :rid
 
 -- name: prune_head
 delete from run_head where rid = :rid
+
+-- name: compact_open
+-- A run that has not ended, or has work after its end.
+select run_id, status, parked from run_head
+where rid = :rid and (status not in ('completed', 'stopped', 'failed') or parked is not null or due_at_ms is not null)
+
+-- name: compact_requests
+-- How many requests of a run ended how.
+select count(distinct request_id) filter (where status = 'settled') as settled,
+       count(distinct request_id) filter (where status = 'released') as released,
+       count(distinct request_id) filter (where status = 'unknown') as unknown
+from reservation where rid = :rid
+
+-- name: compact_scopes
+-- What is about to become sums, in each scope.
+select scope_key, sum(case status when 'settled' then used_tokens else 0 end) as tokens,
+       sum(case status when 'settled' then used_micros else 0 end) as micros
+from reservation where rid = :rid and status in ('settled', 'released')
+group by scope_key
 
 -- name: insert_head
 -- It has seen all its inputs; its items, if it has any, belong to a suspension named by its revision.

@@ -322,7 +322,7 @@ create table budget_audit (                         -- what operators did to bud
     request_id text,
     tokens     integer,
     micros     integer,
-    constraint audit_action_is_known check (action in ('set', 'released'))
+    constraint audit_action_is_known check (action in ('set', 'released', 'compacted'))
 ) strict;
 
 -- Memories: facts that outlive runs, by whom they are about.
