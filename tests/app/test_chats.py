@@ -425,6 +425,22 @@ async def test_a_conflict_is_read_and_decided_anew(world: World, conflicts: int)
     assert chats.records["c"].revision == 2 + conflicts
 
 
+@pytest.mark.spec("CHT-019")
+async def test_a_plain_store_is_written_over_whoever_came_between(world: World) -> None:
+    """It was looked at, somebody saved, and the write replaces that: which its page says, and that `write_chat` prevents it."""
+    chats = PlainChats()
+
+    async def written_by_another() -> None:
+        chats.records["c"] = ChatRecord("c", "default", (user("else"),), ("m",))
+
+    chats.before_save.append(written_by_another)
+    app = process(world, Agent("x", model=MockModel(["hi"])), chats=chats)
+    result = await app.aio.run_embedded("x", "hello", run_id="r", chat=Chat("c"))
+    assert (chats.records["c"].messages, result.warnings) == (result.transcript, ())
+    page = " ".join((Path(__file__).parents[2] / "docs" / "chat.md").read_text().split())
+    assert "Without it, a save that lands between the look and the write is overwritten." in page
+
+
 @pytest.mark.spec("CHT-018")
 @pytest.mark.parametrize("late", [True, False])
 async def test_a_deleted_chat_is_not_written_again(world: World, late: bool) -> None:

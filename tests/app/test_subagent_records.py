@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deuz_workers import (
+    Agent,
     ToolContext,
     tool,
 )
@@ -40,6 +41,37 @@ async def test_children_have_ids_of_their_calls(world: World) -> None:
     assert prompts == ["a", "b", "c"]
     page = await world.process().aio.list_runs()
     assert len(page.heads) == 4
+
+
+@pytest.mark.spec("IDM-005")
+async def test_a_tool_of_a_child_has_one_identity_across_resumes_of_the_parent(world: World) -> None:
+    """The process dies in it, twice: turn, call and key are the child's own, below the parent's call, and the same each time;
+    equal calls of the parent and of another child have others."""
+    seen: list[tuple[str, int, str, str]] = []
+    deaths = [True, True]
+
+    @tool(replay="idempotent")
+    async def put(context: ToolContext) -> str:
+        seen.append((context.run_id, context.model_step, context.tool_call_id, context.idempotency_key))
+        if context.run_id == child and deaths:
+            deaths.pop()
+            raise ProcessDied
+        return "put"
+
+    def root() -> Agent:
+        sub = scripted("helper", calls(call("put").with_id("c")), "done", tools=[put])
+        asks = [call("helper", prompt="a").with_id("x"), call("helper", prompt="b").with_id("y")]
+        return scripted("boss", calls(call("put").with_id("c")), calls(asks[0]), calls(asks[1]), "done", tools=[sub, put])
+
+    child, other = child_run_id("r", "helper", 2, "x"), child_run_id("r", "helper", 3, "y")
+    with pytest.raises(ProcessDied):
+        await world.process(root()).aio.run_embedded("boss", "go", run_id="r")
+    with pytest.raises(ProcessDied):
+        await world.process(root()).aio.resume_embedded("r")
+    await world.later(600_000)
+    assert (await world.process(root()).aio.resume_embedded("r")).status == "completed"
+    assert [at[:3] for at in seen] == [("r", 1, "c"), *[(child, 1, "c")] * 3, (other, 1, "c")]
+    assert len({at[3] for at in seen}) == 3
 
 
 @pytest.mark.spec("ENV-011")
