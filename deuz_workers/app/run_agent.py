@@ -194,7 +194,8 @@ async def reconcile_agent_run(
     that is pending or failed is settled: by what the memory store holds of it, or by executing it where that is nothing.
 
     `chats`: the store that the run's `Chat` named, if it did. `store`, `leases`: as for `resume_agent`, which is what goes on
-    with the run itself. Raises `AgentRunLeaseError` with the code `lease_held` while another executor has it,
+    with the run itself. Raises `AgentRunLeaseError` with the code `lease_lost` where another executor has taken it meanwhile,
+    and writes nothing from there on. Raises `AgentRunLeaseError` with the code `lease_held` while another one has it,
     `ScopeMismatchError`, `CheckpointVersionError`, store errors; `UnsupportedStoreError` for every `checkpoint_version`, as
     `run_agent` refuses it; nothing was written then.
     """

@@ -45,7 +45,8 @@ from deuz_workers.core.names import run_lease_key
 from deuz_workers.core.run_memory import PARTIAL
 from deuz_workers.core.usage import Budget as Amounts
 from deuz_workers.leases import memory_leases
-from deuz_workers.ports.store import RunStore
+from deuz_workers.ports.leases import Lease
+from deuz_workers.ports.store import Loaded, RunStore
 from deuz_workers.providers.script import Entry, call, calls, fails
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
 from tests.app.remembering import (
@@ -345,6 +346,30 @@ async def test_the_run_is_waited_for_until_its_extraction_has_ended(world: World
     assert (await waiting).status == "completed"
     assert (await app.leases.peek(run_lease_key("default", "r"))).ms_left is None
     assert (await extraction_of(world)).status == "completed"
+
+
+@pytest.mark.spec("MEM-027")
+async def test_a_reconciliation_that_loses_its_lease_saves_nothing_more(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given to somebody else while the memory LLM is asked: `lease_lost`, nothing is stored from there on, and the lease
+    stays with who has it."""
+    monkeypatch.setenv("DEUZ_LEASE_TTL_MS", "1000")
+    leases, key, stored_then = memory_leases(), run_lease_key("default", "r"), list[Loaded]()
+    await dies(memory, remembering(says()), 2)
+
+    async def steals() -> str:
+        owner = (await leases.peek(key)).owner
+        for token in range(1, 4):  # of whichever claim this is
+            await leases.release(Lease(key, owner, token, "", 1_000, "none"))
+        assert isinstance(await leases.acquire(key, "thief", 60_000), Lease)
+        stored_then.append(await memory.loaded("r"))
+        await asyncio.Event().wait()
+        return facts("never")
+
+    with pytest.raises(AgentRunLeaseError) as lost:
+        await reconcile_agent_run("r", agent=remembering(says(steals)), store=memory.store, leases=leases)
+    assert (lost.value.code, (await leases.peek(key)).owner) == ("lease_lost", "thief")
+    assert ([await memory.loaded("r")], await texts(memory)) == (stored_then, [])
+    assert (await extraction_of(memory)).status == "pending"
 
 
 @pytest.mark.spec("MEM-015")
