@@ -4,6 +4,8 @@
 -- still answers from the snapshot taken before the wait; and CTEs without a reference to each other run in no defined order.
 -- Counters are computed from the locked row, not from the row that the update finds: that one may be older, and its constraints
 -- are checked with the older numbers before the update meets the newest version (a slot given back that it never gave).
+-- A CTE is read only as far as its rows are asked for, and what is not read is not locked: `exists` stops at the first row, so
+-- whoever locks after another CTE counts it.
 --
 -- Rules of all of them
 --  1. Refused as `conflict` unless the stored revision is `expected` and nobody has parked the run since; as `cancel_pending` if
@@ -232,6 +234,7 @@ before as materialized (                    -- items of the suspension that goes
     from pending_item p
     where p.rid = %(rid)s::uuid and p.suspension = (select suspension from fenced where status = 'suspended')
       and p.item_id = any (%(item_id)s::text[])
+      and (select count(*) from locked) > 0   -- after all of the heads
     order by p.item_id
     for no key update
 ),
@@ -265,6 +268,7 @@ tasks as materialized (                     -- own task, the dependents that it 
     where t.swarm_rid = %(swarm_rid)s::uuid
       and t.task_id = any (array(select down from edges where frees) || %(spawn_up)s::text[] || %(task_id)s::text)
       and (select count(*) from parent_task) >= 0   -- after the items
+      and (select count(*) from locked) > 0         -- and all of the heads
       and exists (select 1 from fenced)
     order by t.task_id
     for no key update
@@ -277,7 +281,8 @@ turn as materialized (                      -- what becomes of the own task; no 
 ),
 swarm_row as materialized (
     select s.rid, s.open, s.ready, s.running, s.total, s.max_tasks, s.journal_seq, s.status from swarm s
-    where s.rid = any (array[case when exists (select 1 from turn) then %(swarm_rid)s::uuid end, (select swarm_rid from parent_task),
+    where s.rid = any (array[case when (select count(*) from turn) > 0 then %(swarm_rid)s::uuid end,   -- after all of the tasks
+                             (select swarm_rid from parent_task),
                              case when %(status)s::text in ('completed', 'stopped', 'failed') then %(rid)s::uuid end])
     order by s.rid
     for no key update

@@ -222,7 +222,7 @@ select (select count(*) from blocked) as changed,
 -- part: swarm_row
 swarm_row as materialized (                 -- after the tasks; its numbers are those of now, see commit.sql
     select s.rid, s.open, s.ready, s.journal_seq from swarm s
-    where s.rid = %(swarm_rid)s::uuid and exists (select 1 from tasks)
+    where s.rid = %(swarm_rid)s::uuid and (select count(*) from tasks) > 0
     for no key update
 ),
 
