@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -30,11 +30,11 @@ async def waits(sessions: Sessions, held: tuple[str, Any], act: Callable[[], Awa
         await psycopg.AsyncConnection.connect(sessions.url) as holder,
         await psycopg.AsyncConnection.connect(sessions.url, autocommit=True) as watcher,
     ):
-        await holder.execute(held[0], held[1])
+        await holder.execute(cast(Any, held[0]), held[1])
         acting = asyncio.ensure_future(act())
         try:
             await sessions.until_somebody_waits(watcher, acting)
-            await watcher.execute(f"{later[0]} nowait", (later[1],))
+            await watcher.execute(cast(Any, f"{later[0]} nowait"), (later[1],))
         finally:
             await holder.rollback()
             outcome = await acting
