@@ -83,6 +83,7 @@ class Courier:
     async def run(self) -> None:
         """A pass whenever the interval is over and no other process was faster, until this is cancelled."""
         while True:
+            began_ms = self._clock.monotonic_ms()
             try:
                 claim = await self._leases.acquire(PASS_KEY, self._ids.token(), self._interval_ms, force=True)
                 if isinstance(claim, Lease):
@@ -95,10 +96,15 @@ class Courier:
                 log.error("webhooks_broke error=%s at=%s", type(error).__name__, place_of(error))
             else:
                 self._is_away = False
-            await self._clock.sleep_ms(self._interval_ms)
+            took_ms = self._clock.monotonic_ms() - began_ms
+            await self._clock.sleep_ms(max(0, self._interval_ms - took_ms))
 
     async def tell(self) -> int:
-        """One pass: find what happened, tell what is due; how many deliveries arrived. Raises what the store raises."""
+        """One pass: find what happened, tell what is due; how many deliveries arrived. Raises what the store raises.
+
+        After an interval it is over whatever is left, so that somebody who is far behind keeps nobody from being found.
+        """
+        began_ms = self._clock.monotonic_ms()
         await self._store.collect_webhook_events(KEEP_MS)
         arrived = 0
         while due := await self._store.take_webhook_deliveries(limit=ENDPOINTS, batch=BATCH, claim_ms=self._claim_ms):
@@ -106,6 +112,8 @@ class Courier:
                 *(self._endpoint(tuple(own)) for _, own in groupby(due, lambda delivery: delivery.webhook_id))
             )
             arrived += sum(told)
+            if self._clock.monotonic_ms() - began_ms >= self._interval_ms:
+                break
             if not all(told):
                 break  # some that failed are among them; what is due now is found by the next pass
         return arrived
@@ -115,8 +123,9 @@ class Courier:
         began_ms = self._clock.monotonic_ms()
         for place, delivery in enumerate(deliveries):
             is_last = place == len(deliveries) - 1
-            # what is left of the claim has to be enough for a request and its row
-            is_last = is_last or self._clock.monotonic_ms() - began_ms > self._claim_ms - 2 * self._timeout_ms
+            # others wait for the end of its turn, and what is left of the claim has to be enough for a request and its row
+            most_ms = min(self._interval_ms, self._claim_ms - 2 * self._timeout_ms)
+            is_last = is_last or self._clock.monotonic_ms() - began_ms > most_ms
             if not await self._deliver(delivery, is_last=is_last):
                 return place
             if is_last:

@@ -21,11 +21,15 @@ from deuz_workers import (
     verify_webhook,
 )
 from deuz_workers.app.courier import Courier
+from deuz_workers.core.egress import egress_of
 from deuz_workers.core.webhook import MOST_ATTEMPTS, PATIENCE_MS
 from deuz_workers.errors import ModelUnavailableError
+from deuz_workers.ports.webhooks import WebhookStore
+from deuz_workers.providers.guarded import GuardedPosts
 from deuz_workers.providers.script import call, calls
-from tests.app.receiver import Receiver
+from tests.app.receiver import Received, Receiver
 from tests.app.world import World
+from tests.fake_clock import FakeClock
 
 MASTER = "0123456789abcdef0123456789abcdef"
 SOON_MS = 4 * 3_600_000
@@ -134,6 +138,41 @@ async def test_an_endpoint_that_does_not_answer_holds_up_no_other(memory: World)
         await tell(memory, app, in_ms=101_000)
         assert len(bad.received) == 2
     assert len(good.received) == 3
+
+
+async def test_an_endpoint_that_is_slow_and_far_behind_keeps_nobody_from_being_found(memory: World) -> None:
+    """It takes all that it is told, seconds each: a pass ends meanwhile, and the next one looks for what has happened since."""
+    app, clock = process(memory), FakeClock()
+    posts = GuardedPosts(egress_of(["127.0.0.1"]))
+    assert isinstance(app.store, WebhookStore)
+    slowly = Courier(
+        app.store,
+        app.leases,
+        posts,
+        [MASTER],
+        clock,
+        app.ids,
+        interval_ms=1_000,
+        claim_ms=60_000,
+    )
+
+    def after_a_while(received: Received) -> int:
+        clock.advance(4_000)
+        return 204
+
+    with Receiver(after_a_while) as slow, Receiver() as other:
+        await app.webhooks.aio.add(slow.url, events=["run.completed"])
+        await app.webhooks.aio.add(other.url, events=["run.failed"])
+        for run_id in "abcdef":
+            await app.aio.run_embedded("talker", "go", run_id=run_id)
+        await memory.later(5_000)
+        assert await slowly.tell() == 2
+        await app.aio.run_embedded("failing", "go", run_id="g")
+        await memory.later(10_000)
+        assert await slowly.tell() == 3
+        assert len(other.received) == 1
+        assert [await slowly.tell() for _ in range(2)] == [2, 0]
+        assert len(slow.received) == 6
 
 
 async def test_what_cannot_be_told_is_given_up_and_can_be_replayed(memory: World, caplog: pytest.LogCaptureFixture) -> None:
