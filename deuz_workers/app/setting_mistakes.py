@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -25,7 +26,9 @@ OTHER_VARIABLES = frozenset(
 """Variables of ours that are no settings: of the command line, of embedded servers, of processes that start each other."""
 NEAR = 0.8
 SHOWN_CHARS = 60
-_SECRET = frozenset(("secret", "approval_secret", "producer_keys"))
+_SHORT = re.compile(
+    r"value should have at least (\d+) items after validation, not \d+"
+)  # pydantic's words about a short SecretStr
 
 
 def explain(error: ValidationError, given: Mapping[str, object], file: Path | None) -> str:
@@ -40,9 +43,15 @@ def explain(error: ValidationError, given: Mapping[str, object], file: Path | No
             place = origin(name, given, file)
             sentences.append(f"there is no setting {name!r} ({place}); see config/deuz.toml for all of them")
         else:
-            shown = "" if name in _SECRET or name.endswith("_url") else f", not {_clipped(mistake['input'])}"
-            sentences.append(f"setting {name!r} ({origin(name, given, file)}): {text[0].lower()}{text[1:]}{shown}")
+            text = _SHORT.sub(r"it should have at least \1 characters", f"{text[0].lower()}{text[1:]}")
+            shown = "" if _may_be_secret(name) else f", not {_clipped(mistake['input'])}"
+            sentences.append(f"setting {name!r} ({origin(name, given, file)}): {text}{shown}")
     return "; ".join(sentences)
+
+
+def _may_be_secret(name: str) -> bool:
+    """By the name alone, so that the next secret is none that somebody forgot to list."""
+    return "secret" in name or name == "producer_keys" or name.endswith("_url")
 
 
 def origin(name: str, given: Mapping[str, object], file: Path | None) -> str:

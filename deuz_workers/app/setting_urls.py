@@ -25,6 +25,8 @@ EXAMPLES = {
     "broker_url": "redis://host:6379/0, redis+socket:///path/redis.sock or amqp://host:5672/",
 }
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.*", re.DOTALL)
+_NO_HOST = re.compile(r"(?:^|,)\.|\.\.")
+"""Where hosts are named: a name with an empty part, at which Python raises `UnicodeError`. `...` of a text is one."""
 
 
 def check_url(name: str, url: str) -> str:
@@ -41,6 +43,8 @@ def check_url(name: str, url: str) -> str:
         raise ValueError(f"{without_account(url)!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
     if match[1] == "sqlite" and not url.partition("?")[0].removeprefix("sqlite:///"):
         raise ValueError("it names no file; write sqlite:///relative.db or sqlite:////absolute.db")
+    if match[1] != "sqlite" and _NO_HOST.search(re.split("[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]):
+        raise ValueError(f"{without_account(url)!r} names no host; write {EXAMPLES[name]}")
     return url
 
 

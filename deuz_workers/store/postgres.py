@@ -16,7 +16,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from deuz_workers.errors import ConfigurationError, MigrationMissingError, StoreError, StoreUnavailableError
+from deuz_workers.errors import ConfigurationError, MigrationMissingError, StoreError, StoreRefusedError, StoreUnavailableError
 from deuz_workers.store.dialect import AnswerLost, Clash, Contended, Outrun, Row
 from deuz_workers.store.migrations import Migration, check_known
 from deuz_workers.store.postgres_errors import place_of, unreachable
@@ -166,9 +166,14 @@ class PostgresDialect:
         return pool
 
     async def _direct(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, connect_timeout=round(CONNECT_TIMEOUT_S), prepare_threshold=None
-        )
+        try:
+            return await psycopg.AsyncConnection.connect(
+                self._url, autocommit=True, connect_timeout=round(CONNECT_TIMEOUT_S), prepare_threshold=None
+            )
+        except UnicodeError:  # of the resolver, for a name with an empty or a very long part
+            raise StoreRefusedError(
+                f"no connection to {self.place}: that is no name of a host; correct database_url (DEUZ_DATABASE_URL)"
+            ) from None
 
     def _translate_direct(self, error: psycopg.Error) -> NoReturn:
         if error.sqlstate is None:

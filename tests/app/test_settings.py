@@ -80,6 +80,9 @@ def test_a_mistake_names_the_setting_its_origin_and_the_way_out(given: dict[str,
         ("BROKER_URL", "localhost:6379", ["DEUZ_BROKER_URL", "'localhost:6379' is no URL", "amqp://"]),
         ("DATABASE_URL", "mysql://ann:hunter2@db/x", ["DEUZ_DATABASE_URL", "'mysql://db/x'", "postgresql://"]),
         ("DATABASE_URL", "sqlite://deuz.db", ["DEUZ_DATABASE_URL", "names no file"]),
+        ("DATABASE_URL", "postgresql://...", ["DEUZ_DATABASE_URL", "'postgresql://...' names no host", "user@host:5432"]),
+        ("DATABASE_URL", "postgresql://ann:hunter2@one,..two/x", ["names no host"]),
+        ("REDIS_URL", "redis://.../0", ["DEUZ_REDIS_URL", "names no host", "redis://host:6379/0"]),
         ("REDIS_URL", "redis//:hunter2@host", ["DEUZ_REDIS_URL", "'host' is no URL"]),
         ("DATABASE_URL", "host=db password=hunter2", ["DEUZ_DATABASE_URL", "'...' is no URL"]),
         ("PRODUCER_KEYS", "hunter2", ["producer_keys", "JSON"]),
@@ -98,6 +101,18 @@ def test_a_mistake_in_the_environment_repeats_what_can_be_no_secret(
 
 
 @pytest.mark.parametrize(
+    "name", [name for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation) and name != "secret"]
+)
+def test_a_secret_that_is_too_short_is_not_repeated(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Every setting that is a secret, also the next one: what it should be is said, what it is is not."""
+    monkeypatch.setenv(f"DEUZ_{name.upper()}", "hunter2")
+    with pytest.raises(ConfigurationError) as caught:
+        Settings()
+    assert f"(environment variable DEUZ_{name.upper()}): it should have at least 32 characters" in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize(
     ("name", "url"),
     [
         ("broker_url", "amqp://a:b@one//;amqp://c:d@two//"),
@@ -106,6 +121,8 @@ def test_a_mistake_in_the_environment_repeats_what_can_be_no_secret(
         ("leases_url", "memory://"),
         ("redis_url", "unix:///tmp/r.sock?db=0"),
         ("database_url", "postgresql:///x?host=/tmp"),
+        ("database_url", "postgresql://a:b..c@one.x.,two:7,[::ffff:1.2.3.4]/x"),
+        ("redis_url", "unix:///a/../b.sock"),
         ("database_url", "sqlite:////tmp/x.db?synchronous=full"),
     ],
 )

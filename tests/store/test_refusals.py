@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from deuz_workers.errors import ConfigurationError, StoreRefusedError, StoreUnavailableError
-from deuz_workers.store import SqlStore, open_store
+from deuz_workers.store import SqlStore, migrate, open_store
 from deuz_workers.store.postgres import PostgresDialect
 
 
@@ -23,6 +23,18 @@ async def refused(url: str) -> tuple[StoreUnavailableError, float]:
     finally:
         await store.close()
     return caught.value, time.monotonic() - began
+
+
+@pytest.mark.parametrize("host", ["...", "a" * 64])
+async def test_a_host_that_no_resolver_takes_is_refused_in_words(host: str) -> None:
+    """Also by what has no patience, such as a migration: no error of Python's codecs comes through."""
+    url = f"postgresql://ann:hunter2@{host}/x"
+    error, _ = await refused(url)
+    with pytest.raises(StoreRefusedError) as caught:
+        await migrate(url)
+    for message in (error.message, caught.value.message):
+        assert f"database 'x' at {host}:5432: that is no name of a host" in message
+        assert "hunter2" not in message
 
 
 @pytest.mark.parametrize(
