@@ -264,3 +264,34 @@ async def test_a_list_without_an_end_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(McpUnavailableError, match="without an end"):
         await client.list_tools()
     await client.close()
+
+
+IMPORTED = """
+import asyncio, sys, threading
+from deuz_workers import McpServer, McpUnavailableError, connect_mcp
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mcp.client":
+            seen.append(threading.current_thread() is threading.main_thread())
+
+async def main():
+    try:
+        await connect_mcp(McpServer(command="/there/is/none"))
+    except McpUnavailableError:
+        seen.append("unavailable")
+
+seen = []
+sys.meta_path.insert(0, Watch())
+asyncio.run(main())
+print(seen)
+"""
+
+
+async def test_the_library_is_imported_beside_the_loop() -> None:
+    """It takes long, and a worker has other steps to go on with."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", IMPORTED, cwd=Path(__file__).parents[2], stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert out.decode().strip() == "[False, 'unavailable']"

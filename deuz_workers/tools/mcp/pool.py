@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -85,6 +86,6 @@ async def connect_mcp(server: McpServer) -> McpClient:
 
     Raises `McpUnavailableError`, `ConfigurationError` where the client library is not installed.
     """
-    from deuz_workers.tools.mcp.connection import connect
-
-    return await connect(server)
+    # The library takes half a second and more to import, in which nothing else of the loop would go on; it is imported once.
+    module = await asyncio.to_thread(importlib.import_module, "deuz_workers.tools.mcp.connection")
+    return await module.connect(server)
