@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from deuz_workers.core.change import Applied
-from deuz_workers.core.events import Event, Finished
+from deuz_workers.core.events import Event, Finished, ModelCallFailed
 from deuz_workers.core.evolve import evolve_all
 from deuz_workers.core.extraction_plan import (
     ASK_CHANGES,
@@ -29,8 +29,10 @@ from deuz_workers.core.extraction_plan import (
 from deuz_workers.core.memory import MemoryQuery
 from deuz_workers.core.memory_events import ExtractionAdmitted, ExtractionEnded, ExtractionPlanned, ExtractionProgressed
 from deuz_workers.core.messages import Message
+from deuz_workers.core.rate import RateName
 from deuz_workers.core.run import read_run, to_change
 from deuz_workers.core.run_memory import Extraction, RunMemory, ended, judge, told
+from deuz_workers.core.transient import transient_kind
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.asking import Ended
 from deuz_workers.engine.committer import CancelFirst, StepOver
@@ -39,7 +41,8 @@ from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.memory_llm import Questions, extraction_bound, llm_of, memory_call
 from deuz_workers.engine.projecting import read_transcript
 from deuz_workers.engine.recalling import SEARCH_LIMIT_MS, store_of, unaccounted
-from deuz_workers.engine.restraint import HeldBack, check_brakes, hold_back
+from deuz_workers.engine.reply_check import asked_wait_ms, failure_record
+from deuz_workers.engine.restraint import HeldBack, draw_for_model, give_back, hold_back, limited_by, settle_rates
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
 from deuz_workers.errors import (
     ConfigurationError,
@@ -53,6 +56,8 @@ from deuz_workers.ports.memory import Memory, MemoryStore
 
 MOST_ATTEMPTS = 3
 """Reservations of one extraction before it has failed; somebody may ask for more (`reconcile_agent_run`)."""
+QUESTIONS = 2
+"""Calls of the memory LLM under one reservation, as rates count them."""
 KNOWN_MEMORIES = 20
 """That the memory LLM is shown beside new facts."""
 
@@ -66,7 +71,7 @@ class MemoryStoreFailed(Exception):
 
 
 async def with_extraction(leg: Leg, *events: Event) -> tuple[Event, ...]:
-    """`events`, and behind a completed end the admission of what follows it; under a brake that is left to a later look."""
+    """`events`, and behind a completed end the admission of what follows it; under a brake or a rate that is left to later."""
     memory = leg.run.envelope.memory
     ending = events[-1] if events else None
     if memory is None or not memory.extracts or not isinstance(ending, Finished) or ending.status != "completed":
@@ -75,15 +80,16 @@ async def with_extraction(leg: Leg, *events: Event) -> tuple[Event, ...]:
     if not isinstance(agent, AgentDefinition) or agent.memory is None or leg.stop.is_draining:
         return events
     try:
-        return (*events, await _admission(leg, agent, agent.memory, 1))
+        if await limited_by(leg, llm_of(agent, agent.memory).name):
+            return events
+        return (*events, _admission(leg, agent, agent.memory, 1))
     except (HeldBack, ExecutionPolicyError):
         return events
 
 
-async def _admission(leg: Leg, agent: AgentDefinition, memory: Memory, attempt: int) -> ExtractionAdmitted:
-    """Raises `HeldBack`, `ExecutionPolicyError`."""
+def _admission(leg: Leg, agent: AgentDefinition, memory: Memory, attempt: int) -> ExtractionAdmitted:
+    """Raises `ExecutionPolicyError`."""
     model = llm_of(agent, memory)
-    await check_brakes(leg, model=model.name)
     most = extraction_bound(leg.run.history.size_bytes)
     return ExtractionAdmitted(memory_call(leg, agent, memory, model, _request_id(leg, attempt), most))
 
@@ -99,6 +105,12 @@ class Extracting:
     agent: AgentDefinition
     memory: Memory
     store: MemoryStore
+    rates: tuple[RateName, ...] = ()
+    """That its questions were drawn from."""
+    tokens: int = 0
+    """So many of them."""
+    is_answered: bool = False
+    """One of its questions was, which somebody is paid for."""
 
     @property
     def state(self) -> RunMemory:
@@ -124,11 +136,19 @@ class Extracting:
             if self.extraction.attempts >= MOST_ATTEMPTS:
                 text = f"{MOST_ATTEMPTS} attempts were begun and none of them came to an end"
                 return await self.fail({"name": "MemoryExtractionError", "code": "memory_attempts", "message": text})
-            await leg.commit(await _admission(leg, self.agent, self.memory, self.extraction.attempts + 1))
+            await self._admit()
             if leg.run.envelope.phase != "extracting":
                 return "ended"
-        plan, used, model = await self._plan()
+        try:
+            plan, used, model = await self._plan()
+        except ModelError as error:
+            wait_ms, kind = asked_wait_ms(error), transient_kind(error)
+            billed = "unknown" if self.is_answered else error.billed
+            failed = ModelCallFailed(failure_record(error), billed, kind, None, asked_wait_ms=wait_ms)
+            await settle_rates(leg, self.rates, self.tokens, failed)
+            raise
         warned = () if used is not None else (unaccounted(model),)
+        await settle_rates(leg, self.rates, self.tokens, ExtractionPlanned(plan.planned, used, model))
         try:
             await leg.commit(*warned, ExtractionPlanned(plan.planned, used, model))
         except (StepOver, CancelFirst):
@@ -141,6 +161,17 @@ class Extracting:
             await self._sweep()
         return await self._end(ended(self.extraction, plan.planned))
 
+    async def _admit(self) -> None:
+        """Saved, and drawn from the rates of the memory LLM, before it is asked. Raises `HeldBack`, `ExecutionPolicyError`."""
+        leg = self.leg
+        admitted = _admission(leg, self.agent, self.memory, self.extraction.attempts + 1)
+        model = llm_of(self.agent, self.memory).name
+        self.tokens = admitted.call.tokens
+        self.rates = await draw_for_model(leg, model, self.tokens, QUESTIONS)
+        await leg.commit(admitted)
+        if leg.run.envelope.phase != "extracting":  # no budget had room
+            await give_back(leg, self.rates, self.tokens)
+
     async def _plan(self) -> tuple[ExtractionPlan, Usage | None, str]:
         """Raises `Ended`, `ModelError`, `MemoryReplyError`, `MemoryStoreFailed`."""
         leg = self.leg
@@ -148,6 +179,7 @@ class Extracting:
         assert call is not None
         questions = Questions(leg, llm_of(self.agent, self.memory), call.request_id)
         facts = read_facts(await questions.ask(ASK_FACTS, conversation_text(await self._told())))
+        self.is_answered = True
         if not facts:
             return NOTHING_PLANNED, questions.used, questions.model.name
         text = "\n".join(facts)
@@ -258,7 +290,7 @@ async def extract(leg: Leg) -> LoopEnd:
             raise StepOver("the lease is gone") from None
         return "drained"
     except ModelError as error:
-        return await work.fail(as_record(error), released=error.billed == "no")
+        return await work.fail(as_record(error), released=error.billed == "no" and not work.is_answered)
     except (MemoryReplyError, ExecutionPolicyError) as error:
         return await work.fail(as_record(error))
     except MemoryStoreFailed as failed:

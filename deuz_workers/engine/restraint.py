@@ -15,6 +15,7 @@ from deuz_workers.core.brake import Begins
 from deuz_workers.core.controls import Controls
 from deuz_workers.core.effects import PlannedCall
 from deuz_workers.core.events import Event, HistorySummarized, ModelCallFailed, ModelFailedOver, ModelReplied
+from deuz_workers.core.memory_events import ExtractionPlanned
 from deuz_workers.core.rate import Draw, RateName
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.tool_slots import NoSlot, ToolSlots
@@ -63,15 +64,20 @@ async def read_controls(leg: Leg) -> Controls:
     return await gear.controls.read(gear.store, gear.clock)
 
 
-async def draw_for_model(leg: Leg, model: str, tokens: int) -> tuple[RateName, ...]:
-    """Brakes and rates let this call begin; names of the rates that were taken from. Raises `HeldBack`."""
+async def draw_for_model(leg: Leg, model: str, tokens: int, calls: int = 1) -> tuple[RateName, ...]:
+    """Brakes and rates let this call, or so many, begin; names of the rates that were taken from. Raises `HeldBack`."""
+    limited = await limited_by(leg, model)
+    await _draw(leg, [Draw(name, calls, tokens) for name in limited])
+    return limited
+
+
+async def limited_by(leg: Leg, model: str) -> tuple[RateName, ...]:
+    """Rates of a call of the model, which no brake holds. Raises `HeldBack`."""
     controls = await check_brakes(leg, model=model)
     names = [RateName("model", model)]
     if leg.head.slot_key is not None:
         names.append(RateName("key", leg.head.slot_key, leg.head.scope))
-    limited = tuple(name for name in names if controls.is_limited(name))
-    await _draw(leg, [Draw(name, 1, tokens) for name in limited])
-    return limited
+    return tuple(name for name in names if controls.is_limited(name))
 
 
 async def draw_for_tools(leg: Leg, planned: Iterable[PlannedCall], slots: ToolSlots) -> None:
@@ -129,7 +135,7 @@ async def settle_rates(leg: Leg, names: tuple[RateName, ...], tokens: int, event
             wait_ms = event.asked_wait_ms or (event.retry_in_ms if isinstance(event, ModelCallFailed) else 0)
             if event.kind in ("rate-limit", "overload") and wait_ms:
                 await store.shut_rate(names, wait_ms)
-        elif isinstance(event, ModelReplied | HistorySummarized) and event.usage is not None:
+        elif isinstance(event, ModelReplied | HistorySummarized | ExtractionPlanned) and event.usage is not None:
             await store.give_rate(names, tokens - event.usage.total_tokens)
 
 
