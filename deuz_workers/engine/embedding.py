@@ -9,7 +9,9 @@ from typing import Any, cast
 from deuz_workers.core.usage import Usage
 from deuz_workers.engine.asking import priced
 from deuz_workers.engine.leg import Leg
+from deuz_workers.engine.reply_check import check_usage
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
+from deuz_workers.errors import ModelResponseError
 from deuz_workers.ports.memory import Embedder, Embedding
 
 EMBED_LIMIT_MS = 30_000
@@ -19,7 +21,7 @@ Vector = tuple[float, ...]
 
 
 class EmbedderFailed(Exception):
-    """It raised, took too long, or did not return a vector for each text; says the kind of error alone."""
+    """It raised, took too long, or did not return a vector for each text and a usage; says the kind of error alone."""
 
 
 async def embed(leg: Leg, embedder: Embedder, texts: Sequence[str]) -> tuple[tuple[Vector, ...], Usage | None]:
@@ -35,6 +37,11 @@ async def embed(leg: Leg, embedder: Embedder, texts: Sequence[str]) -> tuple[tup
     vectors = _vectors(given.vectors if isinstance(given, Embedding) else given)
     if vectors is None or len(vectors) != len(texts):
         raise EmbedderFailed("EmbedderError")
+    try:
+        if usage is not None:
+            check_usage(usage)
+    except ModelResponseError:
+        raise EmbedderFailed("EmbedderError") from None
     return vectors, priced(leg.gear, leg.run, embedder.name, usage)
 
 

@@ -40,7 +40,7 @@ from deuz_workers.engine.embedding import EmbedderFailed, embed
 from deuz_workers.engine.leg import Leg, LoopEnd
 from deuz_workers.engine.memory_llm import Questions, extraction_bound, llm_of, memory_call
 from deuz_workers.engine.projecting import read_transcript
-from deuz_workers.engine.recalling import SEARCH_LIMIT_MS, store_of, unaccounted
+from deuz_workers.engine.recalling import SEARCH_LIMIT_MS, found_in, store_of, unaccounted
 from deuz_workers.engine.reply_check import asked_wait_ms, failure_record
 from deuz_workers.engine.restraint import HeldBack, draw_for_model, give_back, hold_back, limited_by, settle_rates
 from deuz_workers.engine.user_code import Broken, LimitPassed, outcome_of
@@ -127,7 +127,7 @@ class Extracting:
         """Until the outcome is saved, or this process has to leave it to another one."""
         leg = self.leg
         if leg.head.phase == "extracting":  # begun by somebody who died, or to be looked at again
-            present = await self._ask(lambda: self.store.count_memories(leg.head.scope, self.extraction.operation_id))
+            present = await self._ask(self._count)
             if (outcome := judge(self.extraction, present)) is not None:
                 return await self._end(outcome)
         if leg.committer.run.envelope.checkpoint.open_call is None or leg.head.phase == "extracting":
@@ -186,7 +186,7 @@ class Extracting:
         [vector] = await self._vectors(questions, [text])
         embedder = self.memory.seams.embedder
         query = MemoryQuery(text, KNOWN_MEMORIES, vector, None if embedder is None else embedder.name, self._now_ms())
-        known = await self._ask(lambda: self.store.find_memories(leg.head.scope, self.state.scope, query))
+        known = await self._ask(lambda: found_in(self.store, leg.head.scope, self.state.scope, query))
         answer = await questions.ask(ASK_CHANGES, changes_text(known, facts))
         new_id = self.memory.seams.ids or leg.gear.ids.token
         author = Author(self.state.scope, leg.head.run_id, self.extraction.operation_id, self._now_ms(), new_id)
@@ -233,6 +233,13 @@ class Extracting:
             await self._ask(lambda: self.store.delete_expired_memories(self.leg.head.scope, self.state.scope, now_ms))
         except MemoryStoreFailed as failed:
             log.warning("memory_sweep_failed run=%s error=%s", self.leg.head.run_id, failed)
+
+    async def _count(self) -> int:
+        """Records that this extraction wrote. Raises what the store raises, and `TypeError` where it gives no number."""
+        present = await self.store.count_memories(self.leg.head.scope, self.extraction.operation_id)
+        if not isinstance(present, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a memory store counts records, which is no {type(present).__name__}")
+        return present
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         """Of the memory store. Raises `MemoryStoreFailed`, which names the kind of error alone."""

@@ -146,8 +146,7 @@ async def _written(
     for _ in range(TRIES):
         try:
             stored = await _asked(lambda: chats.load_chat(chat.chat_id), is_ours=is_ours)
-            if stored is not None and not isinstance(stored, ChatRecord):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise StoreError(f"the chat store gave a {type(stored).__name__} where a ChatRecord was asked for")
+            _check(stored)
         except DeuzError as failure:
             return _failed(state, failure, is_ours=is_ours)
         look = _Look(chat, run.envelope.run_id, messages, state, occasion, stored)
@@ -169,6 +168,21 @@ async def _written(
             return state.moved("saved", cursor=len(messages), found=fingerprint(record))
     assert error is not None
     return _failed(state, error)
+
+
+def _check(stored: object) -> None:
+    """Of a store of the application's. Raises `StoreError` for what is neither a record nor None."""
+    if stored is None:
+        return
+    if not isinstance(stored, ChatRecord):
+        raise StoreError(f"the chat store gave a {type(stored).__name__} where a ChatRecord was asked for")
+    messages, ids = cast("tuple[object, object]", (stored.messages, stored.message_ids))
+    if not (_all_of(Message, messages) and _all_of(str, ids) and len(stored.messages) == len(stored.message_ids)):
+        raise StoreError("the chat store gave a ChatRecord that is not made of messages with an id each")
+
+
+def _all_of(kind: type, values: object) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in cast("Sequence[object]", values))
 
 
 async def _save(chats: ChatStore, record: ChatRecord, expected: int | None) -> None:

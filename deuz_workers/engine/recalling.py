@@ -129,11 +129,20 @@ async def searched(
     leg.hold_for(SEARCH_LIMIT_MS, "memory")
     try:
         store = store_of(leg, memory)
-        return tuple(await outcome_of(lambda: store.find_memories(leg.head.scope, state.scope, query), SEARCH_LIMIT_MS)), None
+        return await outcome_of(lambda: found_in(store, leg.head.scope, state.scope, query), SEARCH_LIMIT_MS), None
     except (Broken, LimitPassed, ConfigurationError) as problem:
         name = type(problem.error if isinstance(problem, Broken) else problem).__name__
         log.warning("memory_unavailable run=%s error=%s", leg.head.run_id, name)
         return (), {"name": name, "code": "memory_store"}
+
+
+async def found_in(store: MemoryStore, scope: str, of: MemoryScope, query: MemoryQuery) -> tuple[MemoryRecord, ...]:
+    """What a memory store of the user's finds. Raises what it raises, and `TypeError` where that is no list of records."""
+    found = tuple(await store.find_memories(scope, of, query))
+    for record in found:
+        if not (isinstance(record, MemoryRecord) and isinstance(record.text, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a memory store finds records of memories, not a {type(record).__name__}")
+    return found
 
 
 def store_of(leg: Leg, memory: Memory) -> MemoryStore:

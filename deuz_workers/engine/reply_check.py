@@ -43,7 +43,7 @@ def check_reply(reply: object) -> ModelReply:
         _check_name("finish_reason", reply.finish_reason)
         _check_name("model", reply.model)
         if reply.usage is not None:
-            _check_usage(reply.usage)
+            check_usage(reply.usage)
     except CodecError as error:
         raise _refusal(f"message: {error.message}") from None
     except ModelResponseError:
@@ -103,7 +103,8 @@ def known_cost(cost_micros: object) -> int | None:
     return cost_micros if type(cost_micros) is int and 0 <= cost_micros <= MAX_COST_MICROS else None
 
 
-def _check_usage(usage: object) -> None:
+def check_usage(usage: object) -> None:
+    """Raises `ModelResponseError` for what no call can have used."""
     if not isinstance(usage, Usage):
         raise _refusal(f"its usage is a {type_name(usage)}, not a Usage or None")
     for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens"):

@@ -425,6 +425,30 @@ async def test_a_conflict_is_read_and_decided_anew(world: World, conflicts: int)
     assert chats.records["c"].revision == 2 + conflicts
 
 
+@pytest.mark.spec("CHT-008")
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"messages": []},
+        ChatRecord("c", "default", ("no message",), ("m",)),  # type: ignore[arg-type]
+        ChatRecord("c", "default", None, None),  # type: ignore[arg-type]
+        ChatRecord("c", "default", (user("one"),), ()),
+    ],
+    ids=repr,
+)
+async def test_what_is_no_chat_is_a_store_that_failed(world: World, stored: Any) -> None:
+    """It is not written over, the run ends as without a fault, and nothing is due; the next look finds a chat and writes."""
+    chats = PlainChats({"c": stored})
+    app = process(world, Agent("x", model=MockModel(["hi"])), chats=chats)
+    result = await app.aio.run_embedded("x", "hello", run_id="r", chat=Chat("c"))
+    chat = (await app.aio.handle("r").envelope()).chat
+    assert chat is not None
+    assert (result.status, chat.status, chats.saves, len(result.warnings)) == ("completed", "failed", [], 1)
+    assert not (await world.head("r")).has_work
+    del chats.records["c"]
+    assert (await reconcile_agent_run("r", store=world.store, chats=chats)).chat == "saved"
+
+
 @pytest.mark.spec("CHT-019")
 async def test_a_plain_store_is_written_over_whoever_came_between(world: World) -> None:
     """It was looked at, somebody saved, and the write replaces that: which its page says, and that `write_chat` prevents it."""

@@ -645,6 +645,38 @@ async def test_a_memory_with_an_execution_of_its_own_is_charged_there(world: Wor
 
 
 @pytest.mark.spec("MEM-007")
+@pytest.mark.parametrize("usage", ["much", Usage(-1_000), Usage(cast(Any, 1.5))], ids=repr)
+async def test_an_embedder_that_says_nonsense_of_its_usage_is_one_that_failed(world: World, usage: Any) -> None:
+    """Nothing of it is counted as spent; the estimate stays, as for any call of which nobody knows what it used."""
+    llm = says(*TEA)
+    agent = remembering(llm, memory=memory_of(llm, embedder=Letters(usage=usage)))
+    result = await run(world, agent, budget=Budget.of(tokens=100_000))
+    assert (result.status, result.accounting.spent.tokens) == ("completed", 15)
+    assert (await state_of(world)).recall == {"status": "failed", "error": {"name": "EmbedderError", "code": "embedder"}}
+
+
+@pytest.mark.spec("MEM-021")
+async def test_a_store_that_counts_nonsense_fails_the_extraction_alone(memory: World) -> None:
+    """Nobody knows then what was written, so nothing is; a look at a store that counts again finishes it."""
+
+    class Odd:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory.store, name)
+
+        async def count_memories(self, *given: Any) -> Any:
+            return None
+
+    llm = says(*TEA)
+    await dies(memory, remembering(llm), 2)
+    asked = len(llm.asked)
+    agent = remembering(llm, memory=memory_of(llm, store=Odd()))
+    assert await repaired(memory, agent) == {"run_id": "r", "memory": "failed"}
+    assert (((await extraction_of(memory)).error or {})["code"], len(llm.asked)) == ("memory_store", asked)
+    llm.script = [*llm.script[:asked], *TEA]
+    assert await repaired(memory, remembering(llm)) == {"run_id": "r", "memory": "completed"}
+
+
+@pytest.mark.spec("MEM-007")
 async def test_an_embedder_that_fails_costs_the_run_nothing_but_its_recall(world: World) -> None:
     """The history is as it was given, and the record says why."""
     await world.store.write_memories("default", [remembered("has a dog")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,7 @@ from deuz_workers.core.memory import RECALL_FLAG, MemoryQuery, MemoryRecord, is_
 from deuz_workers.core.messages import TextPart, user
 from deuz_workers.providers.script import call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
-from tests.app.remembering import ANN, BOB, memory_of, model_of, remembered, remembering, says, state_of
+from tests.app.remembering import ANN, BOB, TEA, memory_of, model_of, remembered, remembering, says, state_of
 from tests.app.test_record_versions import Saves
 from tests.app.world import Effects, World
 
@@ -155,6 +156,28 @@ async def test_a_search_that_hangs_is_a_search_that_failed(memory: World, monkey
         "completed",
         {"status": "failed", "error": {"name": "LimitPassed", "code": "memory_store"}},
     )
+
+
+@pytest.mark.spec("MEM-007")
+@pytest.mark.parametrize(
+    "found", [None, 5, "abc", [None], [{"text": "x"}], [replace(remembered("x"), text=cast(Any, 5))]], ids=repr
+)
+async def test_what_is_no_list_of_memories_is_a_search_that_failed(memory: World, found: Any) -> None:
+    """Whatever a memory store of the application's returns: the run goes on with its history as it was, and so it is with the
+    search of its extraction."""
+
+    class Odd(Counting):
+        async def find_memories(self, scope: str, within: MemoryScope, query: MemoryQuery) -> tuple[MemoryRecord, ...]:
+            return found
+
+    llm = says(*TEA)
+    agent = remembering(llm, memory=memory_of(llm, store=Odd(memory.store)))
+    result = await memory.process(agent).aio.run_embedded("x", "go", run_id="r")
+    state = await state_of(memory)
+    assert (result.status, len(model_of(agent).requests[0].messages)) == ("completed", 1)
+    assert state.recall == {"status": "failed", "error": {"name": "TypeError", "code": "memory_store"}}
+    assert state.extraction is not None
+    assert (state.extraction.status, (state.extraction.error or {})["code"]) == ("failed", "memory_store")
 
 
 async def test_whose_memories_a_run_has_may_follow_from_its_tags(world: World) -> None:
