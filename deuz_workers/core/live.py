@@ -242,8 +242,10 @@ def decode_part(text: str) -> LivePart:
 
 def _read(record: object) -> LivePart:
     match record:
-        case [str(kind), int(step), int(epoch), dict(data)] if kind in get_args(LiveKind) and all(
-            isinstance(data.get(name), str) for name in _TEXTS.get(kind, ())
+        case [str(kind), int(step), int(epoch), dict(data)] if (
+            kind in get_args(LiveKind)
+            and all(isinstance(data.get(name), str) for name in _TEXTS.get(kind, ()))
+            and isinstance(data.get("path", []), list)
         ):
             return LivePart(cast(LiveKind, kind), step, epoch, cast("dict[str, object]", data))
         case _:

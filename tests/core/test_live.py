@@ -70,6 +70,13 @@ def test_thoughts_and_arguments_are_joined_by_what_they_are_of() -> None:
         decode_part('["arguments",1,1,{"text":"no tool"}]')
 
 
+@pytest.mark.parametrize("path", ["null", "1", '"a"'])
+def test_a_forwarded_part_without_a_path_ends_no_reader(path: str) -> None:
+    """It is none of this build's, and lost like those; else whoever reads it would be told nothing more of the run."""
+    with pytest.raises(CodecError):
+        decode_part(f'["child",1,0,{{"path":{path},"run":"r","part":["text",1,1,{{"text":"x"}}]}}]')
+
+
 @pytest.mark.parametrize("order", list(permutations(range(1, 5))))
 def test_commits_are_shown_in_their_order_however_they_come(order: tuple[int, ...]) -> None:
     """Each is held back while an earlier one is missing, and none twice."""
