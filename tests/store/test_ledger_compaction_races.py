@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from deuz_workers.ports.budgets import LedgerCompaction
 from deuz_workers.store import SqlStore, open_store
 from deuz_workers.testing.store_conformance_bench import Bench, change_from
 from deuz_workers.testing.store_conformance_ledger_compaction import Charged, compact, end_call, family_of, finish, totals
-from tests.store.sessions import OneSession, Sessions
+from tests.store.sessions import DEADLINE_S, OneSession, Sessions
 
 KEY = "user:42"
 CALLS = ("settled", "settled", "released", "unknown")
@@ -114,6 +115,31 @@ async def test_a_parent_that_reserves_while_its_child_is_compacted(bench: Bench,
         assert (now[0].spent, now[0].unknown) == (then[0].spent, then[0].unknown)
 
 
+async def test_budgets_are_locked_deepest_first_and_before_their_calls(bench: Bench, sessions: Sessions) -> None:
+    """A commit that has the parent's budget locked and goes on to the shared one, and then folds, is in nobody's way: the
+    compaction of the child waits at the parent's, with neither the shared one nor any call in hand."""
+    parent, child = await family_of(bench, (KEY,), "a")
+    await end_call(bench, child, "1", "settled")
+    await finish(bench, child)
+    before = await totals(bench, child.scopes)
+    locking: LiteralString = "select 1 from budget_scope where key = %s for no key update"
+    async with (
+        await psycopg.AsyncConnection.connect(sessions.url) as holder,
+        await psycopg.AsyncConnection.connect(sessions.url, autocommit=True) as watcher,
+    ):
+        await holder.execute(locking, (parent.scopes[0],))
+        waiting = asyncio.ensure_future(compacts(sessions.store, child))
+        await sessions.until_somebody_waits(watcher, waiting)
+        own = await holder.execute(f"{locking} skip locked", (child.scopes[0],))
+        assert await own.fetchall() == [], "the child's own is locked before"
+        # Nobody waits here, so that no deadlock is broken and tried again in silence.
+        await holder.execute(f"{locking} nowait", (KEY,))
+        await holder.execute("select 1 from settlement where scope_key <> %s for update nowait", (child.scopes[0],))
+        await holder.commit()
+        assert await asyncio.wait_for(waiting, DEADLINE_S) == LedgerCompaction(1, 1, 0, 0, 0)
+    assert await totals(bench, child.scopes) == before
+
+
 @pytest.mark.parametrize("compact_first", [True, False])
 async def test_an_operator_releases_a_hold(bench: Bench, sessions: Sessions, compact_first: bool) -> None:
     """Neither waits: the call was unknown when the compaction began, so it stays, and it is free once."""
@@ -125,9 +151,10 @@ async def test_an_operator_releases_a_hold(bench: Bench, sessions: Sessions, com
         compacting, releasing = (one, two) if compact_first else (two, one)
         if compact_first:
             await compacts(compacting, run)
-        assert await releasing.release_hold(run.head.rid, lost, actor="eve") == tuple(sorted(run.scopes))
+        releases = releasing.release_hold(run.head.rid, lost, actor="eve")
+        assert await asyncio.wait_for(releases, DEADLINE_S) == tuple(sorted(run.scopes))
         if not compact_first:
-            assert await compacts(compacting, run) == LedgerCompaction(1, 2, 1, 1, 0)
+            assert await asyncio.wait_for(compacts(compacting, run), DEADLINE_S) == LedgerCompaction(1, 2, 1, 1, 0)
         await holder.commit()
     for _ in range(2):
         assert await bench.store.release_hold(run.head.rid, lost, actor="eve") == ()
@@ -160,7 +187,7 @@ async def test_a_prune_passes_a_tree_that_is_compacted(bench: Bench, sessions: S
 
     async with await psycopg.AsyncConnection.connect(sessions.url) as holder:
         await compacts(SqlStore(OneSession(sessions.url, holder)), family[1])
-        assert await prune() == 0
+        assert await asyncio.wait_for(prune(), DEADLINE_S) == 0
         await holder.commit()
     assert await prune() == 1
     assert await bench.store.balance(KEY) == before
