@@ -68,7 +68,10 @@ def test_the_version_is_told(deuz: Deuz) -> None:
         (("run", "greeter", "Hi", "--app", APP, "--no-wait", "--run-id", "a b"), "a run id cannot be 'a b'"),
         (("run", "greeter", "Hi", "--app", APP, "--no-wait", "--run-id", ""), "a run id cannot be ''"),
         (("run", "greeter", "Hi", "--app", APP, "--no-wait", "--budget-usd", "1"), "no price is known"),
-        (("run", "nobody", "Hi", "--app", APP), "known are asker, greeter, moved, payer, refused, sender, sleeper. Agents"),
+        (
+            ("run", "nobody", "Hi", "--app", APP),
+            "known are asker, billing, greeter, moved, payer, refused, sender, sleeper, triage. Agents",
+        ),
         (("worker", "--app", "tests.cli.agents:send"), "is a "),
         (("nonsense",), "nonsense"),
     ],
@@ -196,7 +199,7 @@ def test_workers_execute_what_the_command_line_starts(
         worker.send_signal(end)
         assert worker.wait(DEADLINE_S) == 0, (tmp_path / "worker.log").read_text()
         said = (tmp_path / "worker.log").read_text()
-        assert "queues=default agents=7 reducers=2 database=" in said
+        assert "queues=default agents=9 reducers=2 database=" in said
         assert "postgres@" not in said
     finally:
         worker.kill()

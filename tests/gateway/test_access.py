@@ -232,7 +232,7 @@ async def test_a_gateway_whose_store_is_not_ready_says_so(postgres_dsn: str) -> 
     from tests.gateway.serving import serving
 
     app = Deuz(settings=Settings(database_url=postgres_dsn, redis_url=None, leases_url="memory://"))
-    async with serving(gateway(app)) as url, httpx.AsyncClient(base_url=url) as nobody:
+    async with serving(gateway(app)) as url, httpx.AsyncClient(base_url=url, timeout=60) as nobody:
         assert (await nobody.get("/healthz")).status_code == 200
         ready = await nobody.get("/readyz")
         assert (ready.status_code, ready.json()["code"]) == (503, "migration_missing")

@@ -82,7 +82,7 @@ async def _shown(running: Any) -> list[str]:
         match event.type:
             case "phase" | "discard":
                 turns[event.step] = ""
-            case "part":
+            case "part" if event.part.type == "text-delta":
                 turns[event.step] += event.part.text
             case _:
                 pass
