@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,15 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import StatusCode
 
-from deuz_workers import Agent, Limits, MockModel, Swarm, Task, ToolContext, agent_tool, tool
+from deuz_workers import Agent, Limits, McpServer, MockModel, Swarm, Task, ToolContext, agent_tool, tool
 from deuz_workers.errors import ModelUnavailableError
 from deuz_workers.providers.script import attempts, call, calls, reply
 from deuz_workers.telemetry.trace_parent import read_trace_parent, trace_parent_of
 from tests.app.world import World
 from tests.telemetry.conftest import Collected
 
-PAGE = (Path(__file__).parents[2] / "docs/observability.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/observability.md").read_text("utf-8")
 MARKER = "xyzzy-secret-17"
 
 
@@ -244,3 +247,22 @@ async def test_a_processor_that_raises_ends_no_step(
     said = [record.getMessage().partition(" ")[0] for record in caplog.records]
     assert said.count("telemetry_failed") == 1
     assert "step_crashed" not in said
+
+
+async def test_a_tool_server_is_told_which_trace_a_call_belongs_to(collected: Collected, world: World) -> None:
+    """The request of the call carries the trace of the run, below the span of the call."""
+    server = McpServer(command=sys.executable, args=("-m", "tests.telemetry.traced_server"), cwd=str(ROOT), env={**os.environ})
+    agent = Agent("asker", model=MockModel([calls(call("whereabouts")), "done"]), mcp=[server])
+    app = world.process(agent, telemetry="on")
+    with trace.get_tracer("test").start_as_current_span("request") as request:
+        result = await app.aio.run_embedded("asker", "go")
+    await app.aclose()
+    [told] = [part.text for message in result.messages for part in message.tool_results]
+    assert told is not None
+    _, trace_id, parent_id, _ = told.split("-")
+    spans = {span.context.span_id: span for span in collected.spans.get_finished_spans() if span.context is not None}
+    assert int(trace_id, 16) == request.get_span_context().trace_id
+    above = spans[int(parent_id, 16)]
+    while not above.name.startswith("execute_tool"):  # the library's own span may stand between
+        assert above.parent is not None
+        above = spans[above.parent.span_id]
