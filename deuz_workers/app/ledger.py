@@ -66,7 +66,8 @@ async def set_budget(
     check_budget(f"budget scope {key!r}", limit)
     if key.startswith(RESERVED):
         if await store.balance(key) is None:
-            raise ConfigurationError(f"there is no budget of a run under {key!r}; it has one if it was started with one")
+            told = f"there is no budget of a run under {key!r}; it has one if it was started with one"
+            raise ConfigurationError(told, code="no_budget")
     else:
         SharedBudget(key, warn_at_percent=warn_at_percent)
     if slices is not None and (type(slices) is not int or not 0 <= slices <= MAX_SLICES):
@@ -83,7 +84,8 @@ async def budget(store: RunStore, key: str) -> ScopeBalance:
     """How it stands now. Raises `ConfigurationError` for one that nobody has set or used."""
     found = await store.balance(key)
     if found is None:
-        raise ConfigurationError(f"there is no budget {key!r}: nobody has set it, and no run was charged to it")
+        told = f"there is no budget {key!r}: nobody has set it, and no run was charged to it"
+        raise ConfigurationError(told, code="no_budget")
     return found
 
 
@@ -107,13 +109,14 @@ async def release_hold(store: RunStore, request_id: str, *, actor: str, reason: 
         rid = UUID(hex=request_id.partition(":")[0])
     except ValueError:
         raise ConfigurationError(
-            f"{request_id!r} is no id of a model call; `deuz budget holds` lists those that can be"
+            f"{request_id!r} is no id of a model call; `deuz budget holds` lists those that can be", code="no_hold"
         ) from None
     keys = await store.release_hold(rid, request_id, actor=actor, reason=reason)
     if not keys:
         raise ConfigurationError(
             f"nothing is held by an unknown call {request_id!r}: it is at work, settled, or was released before; "
-            "`deuz budget holds` lists those that can be"
+            "`deuz budget holds` lists those that can be",
+            code="no_hold",
         )
     return keys
 

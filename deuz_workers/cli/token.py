@@ -26,7 +26,12 @@ app = typer.Typer(help="Bearer tokens of the gateway: create, list, revoke.", no
 @app.command()
 def create(
     principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="Who uses it; recorded with what they approve.")],
-    scope: Annotated[list[str], typer.Option("--scope", help="What they may touch; may be repeated, '*' is all.")],
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            "--scope", help="What they may touch; may be repeated. '*': all tenants, '@operator': budgets and brakes."
+        ),
+    ],
     expires_in: Annotated[str | None, typer.Option(metavar="AGE", help="12h, 30d, 8w; for ever if not given.")] = None,
     place: AppOption = None,
     json: JsonOption = False,

@@ -20,9 +20,9 @@ from deuz_workers.app.names import is_keepable
 from deuz_workers.core.failure import place_of
 from deuz_workers.core.stream_ticket import StreamTicket, TicketSigner
 from deuz_workers.errors import DeuzError
-from deuz_workers.gateway import runs, service, swarms, webhooks
+from deuz_workers.gateway import brakes, budgets, runs, service, swarms, webhooks
 from deuz_workers.gateway.authentication import Authenticate, bearer_tokens, refuse_tokens_in_query, unauthorized
-from deuz_workers.gateway.bodies import Query
+from deuz_workers.gateway.bodies import Parameters, Query
 from deuz_workers.gateway.bridge import IDLE_S
 from deuz_workers.gateway.console.console import ROOT, Console
 from deuz_workers.gateway.console.look import address
@@ -41,6 +41,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *runs.OPERATIONS,
     *swarms.OPERATIONS,
     *webhooks.OPERATIONS,
+    *budgets.OPERATIONS,
+    *brakes.OPERATIONS,
     *service.OPERATIONS,
 )
 NOBODY = Principal("", (ALL,))
@@ -155,9 +157,14 @@ class Gateway:
             refuse_tokens_in_query(request)
             principal, ticket = await self._principal(operation, request, path)
             query = _read_query(operation.query, request)
-            asked = ticket.scope if ticket is not None and query.scope is None else query.scope
+            if operation.access == "operator":
+                principal.check_operator()
             body = None if operation.body is None else await self._read_body(operation, request)
-            call = Call(self, request, principal, principal.scope(asked), path, query, body)
+            scope = ""
+            if isinstance(query, Query):
+                asked = ticket.scope if ticket is not None and query.scope is None else query.scope
+                scope = principal.scope(asked)
+            call = Call(self, request, principal, scope, path, query, body)
         answer = await operation.handler(call)
         if isinstance(answer, Response):
             return answer
@@ -251,7 +258,7 @@ def _segments(request: Request) -> tuple[str, ...]:
     return segments
 
 
-def _read_query(model: type[Query], request: Request) -> Any:
+def _read_query(model: type[Parameters], request: Request) -> Any:
     given: dict[str, Any] = {}
     for name in request.query_params:
         values = request.query_params.getlist(name)

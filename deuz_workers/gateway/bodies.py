@@ -183,10 +183,14 @@ def in_ms(ms: int | None) -> timedelta | None:
 # -- queries ---------------------------------------------------------------------------------------------------------------
 
 
-class Query(BaseModel):
-    """Of a request's address; texts are read as numbers where numbers are meant. `scope`: of which tenant."""
+class Parameters(BaseModel):
+    """Of a request's address; texts are read as numbers where numbers are meant."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class Query(Parameters):
+    """`scope`: of which tenant."""
 
     scope: Id | None = None
 

@@ -56,7 +56,12 @@ def _operation(one: Operation, refs: Any) -> dict[str, Any]:
             str(one.status): {"description": "As asked.", "content": content},
             "default": {"description": "What kept it from being done.", "content": problem},
         },
-        "security": {"open": [], "token": [{"token": []}], "ticket": [{"token": []}, {"ticket": []}]}[one.access],
+        "security": {
+            "open": [],
+            "token": [{"token": []}],
+            "operator": [{"token": []}],
+            "ticket": [{"token": []}, {"ticket": []}],
+        }[one.access],
     }
     if one.body is not None:
         made["requestBody"] = {
@@ -77,7 +82,7 @@ def _query(one: Operation) -> list[dict[str, Any]]:
         return []
     schema = one.query.model_json_schema()
     found: list[dict[str, Any]] = []
-    for name, field in schema["properties"].items():
+    for name, field in schema.get("properties", {}).items():
         if name == "ticket":  # said as a security scheme
             continue
         field.pop("title", None)

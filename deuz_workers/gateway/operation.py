@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from deuz_workers.gateway.bodies import Body, Query
+from deuz_workers.gateway.bodies import Body, Parameters, Query
 from deuz_workers.gateway.principal import Principal
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Response | BaseModel]]
-Access = Literal["open", "token", "ticket"]
+Access = Literal["open", "token", "ticket", "operator"]
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`answer`: what a good response holds, with `status`; `access`: `ticket` takes a ticket or a token."""
+    """`answer`: what a good response holds, with `status`; `access`: `ticket` takes a ticket or a token,
+    `operator` a token with the scope of operators; such a request is about no tenant, and its `Call.scope` is empty."""
 
     method: str
     path: str
@@ -52,7 +53,7 @@ class Operation:
     answer: type[BaseModel] | None = None
     status: int = 200
     body: type[Body] | None = None
-    query: type[Query] = Query
+    query: type[Parameters] = Query
     access: Access = "token"
     is_idempotent: bool = False
     """Takes an `Idempotency-Key`."""

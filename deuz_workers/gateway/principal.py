@@ -8,6 +8,8 @@ from deuz_workers.errors import ConfigurationError, DeuzError
 
 ALL = "*"
 """In place of the names of scopes: all of them."""
+OPERATOR = "@operator"
+"""Among the names of scopes: no tenant, but what holds for all of them, budgets and brakes. `*` does not include it."""
 
 
 class ForbiddenError(DeuzError):
@@ -23,6 +25,16 @@ class Principal:
     name: str
     scopes: tuple[str, ...]
 
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Their scopes that hold runs."""
+        return tuple(scope for scope in self.scopes if scope != OPERATOR)
+
+    def check_operator(self) -> None:
+        """Raises `ForbiddenError` unless they may say what holds for every tenant."""
+        if OPERATOR not in self.scopes:
+            raise ForbiddenError(f"{self.name!r} is no operator; it takes a token with scope {OPERATOR!r}", scope=OPERATOR)
+
     def scope(self, asked: str | None) -> str:
         """The scope that a request is about. `asked` None: the only one that they have.
 
@@ -30,12 +42,15 @@ class Principal:
         """
         if asked == ALL:
             raise ConfigurationError("'*' stands for all scopes, and a request is about one; name it", code="scope_needed")
+        tenants = self.tenants
         if asked is not None:
-            if ALL not in self.scopes and asked not in self.scopes:
+            if asked == OPERATOR or (ALL not in tenants and asked not in tenants):
                 raise ForbiddenError(f"{self.name!r} may not touch scope {asked!r}; ask whoever gives out tokens", scope=asked)
             return asked
-        if len(self.scopes) == 1 and self.scopes[0] != ALL:
-            return self.scopes[0]
-        if ALL in self.scopes or "default" in self.scopes:
+        if not tenants and self.scopes:
+            raise ForbiddenError(f"{self.name!r} may touch runs of no scope; ask whoever gives out tokens", scope=None)
+        if len(tenants) == 1 and tenants[0] != ALL:
+            return tenants[0]
+        if ALL in tenants or "default" in tenants:
             return "default"
-        raise ConfigurationError(f"name a scope: ?scope=, one of {', '.join(sorted(self.scopes))}", code="scope_needed")
+        raise ConfigurationError(f"name a scope: ?scope=, one of {', '.join(sorted(tenants))}", code="scope_needed")

@@ -12,6 +12,7 @@ from deuz_workers.core.redaction import redact
 from deuz_workers.errors import (
     AnswerConflictError,
     AnswerRefusedError,
+    BudgetLedgerError,
     CheckpointVersionError,
     CodecError,
     ConfigurationError,
@@ -56,6 +57,7 @@ _STATUS: tuple[tuple[type[DeuzError], int], ...] = (
     (EgressRefusedError, 422),
     (RunExistsError, 409),
     (SwarmConflictError, 409),
+    (BudgetLedgerError, 409),
     (AnswerConflictError, 409),
     (RevisionConflictError, 409),
     (RetryRefusedError, 409),
@@ -70,11 +72,16 @@ _STATUS: tuple[tuple[type[DeuzError], int], ...] = (
     (SchemaTooNewError, 503),
 )
 
+_STATUS_OF_CODE = {"no_budget": 404, "no_hold": 404}
+"""Of errors whose class stands for more."""
+
 
 def status_of(error: DeuzError) -> int:
     """The HTTP status of an error: 500 for one that no request can cause."""
     if isinstance(error, RequestError):
         return error.status
+    if error.code in _STATUS_OF_CODE:
+        return _STATUS_OF_CODE[error.code]
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 

@@ -170,9 +170,9 @@ def _scope(principal: Principal, asked: str | None) -> str:
     try:
         return principal.scope(asked or None)
     except ConfigurationError:
-        if asked or not principal.scopes:
+        if asked or not principal.tenants:
             raise
-        return min(principal.scopes)
+        return min(principal.tenants)
 
 
 def _local(request: Request, given: str | None) -> str:

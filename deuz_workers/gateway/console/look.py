@@ -37,7 +37,7 @@ class Look:
     @property
     def scopes(self) -> tuple[str, ...] | None:
         """Those to choose from; None: any that has a name."""
-        return None if ALL in self.principal.scopes else tuple(sorted(self.principal.scopes))
+        return None if ALL in self.principal.tenants else tuple(sorted(self.principal.tenants))
 
     def address(self, *segments: str, **query: object) -> str:
         """Of a page of this scope. Values that are None or empty are left out."""
