@@ -14,12 +14,12 @@ import typer
 from rich.markup import escape
 
 from deuz_workers.app.commands import answer_commands, ways_out
-from deuz_workers.cli.amounts import cost, counted
+from deuz_workers.cli.amounts import cost, counted, duration
 from deuz_workers.cli.exits import Exit, exit_of_status
-from deuz_workers.cli.output import Output
+from deuz_workers.cli.output import Output, report_warning
 from deuz_workers.cli.run_views import arguments_line, coloured, event_line
 from deuz_workers.cli.session import AppOption, JsonOption, ScopeOption, application, needed_application, on_app, pairs
-from deuz_workers.errors import ConfigurationError
+from deuz_workers.errors import ConfigurationError, DeuzError
 
 if TYPE_CHECKING:
     from deuz_workers.app.async_handle import AsyncHandle
@@ -31,6 +31,8 @@ Tokens = Annotated[int | None, typer.Option("--budget-tokens", min=1, help="What
 Usd = Annotated[float | None, typer.Option("--budget-usd", min=0.000001, help="What the run may cost, in US dollars.")]
 Timeout = Annotated[float | None, typer.Option(min=0.0, help="Seconds to wait; the run goes on afterwards (exit code 3).")]
 
+SILENCE_MS = 5_000
+"""Longer than a worker that listens and is free takes to begin, by far."""
 PARKED = ("tool-reconciliation-required", "quarantine")
 """Reasons of runs that go on when somebody says so."""
 
@@ -95,7 +97,7 @@ async def _enqueued(
         output.show(f"started [bold]{escape(handle.run_id)}[/]; follow it with: deuz runs watch {escape(handle.run_id)}")
         return None
     output.show(f"run [bold]{escape(handle.run_id)}[/]; Ctrl-C ends the waiting, not the run")
-    async with events_shown(handle, output):
+    async with events_shown(handle, output), silence_told(deuz, handle):
         return await handle.result(timeout)
 
 
@@ -151,6 +153,30 @@ async def events_shown(handle: AsyncHandle, output: Output) -> AsyncGenerator[No
         with contextlib.suppress(asyncio.CancelledError):
             await following
     await follow(on=False)
+
+
+@contextlib.asynccontextmanager
+async def silence_told(deuz: Deuz, handle: AsyncHandle) -> AsyncGenerator[None]:
+    """While it is open: a run that nobody has begun after `SILENCE_MS` is told once, on stderr, and waited for as before."""
+
+    async def listen() -> None:
+        await deuz.clock.sleep_ms(SILENCE_MS)
+        with contextlib.suppress(DeuzError):  # whoever waits for the result is told of a store that is away
+            head = await deuz.access.head(handle.scope, handle.run_id)
+            if head.listed_status == "queued":
+                report_warning(
+                    "not_begun",
+                    f"no worker has begun run {head.run_id} within {duration(SILENCE_MS)}: none serves queue {head.queue!r}, "
+                    f"or all are busy, or a brake holds it; deuz worker -Q {head.queue} starts one, deuz doctor looks",
+                )
+
+    listening = asyncio.create_task(listen())
+    try:
+        yield
+    finally:
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
 
 
 def budget_of(budget_tokens: int | None, usd: float | None) -> Budget | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib import import_module
 
 import pytest
 
@@ -201,6 +202,17 @@ def test_a_started_run_goes_on_without_the_one_who_waited(deuz: Deuz) -> None:
     assert late.code == Exit.WAITING
     assert late.document["error"]["code"] == "result_timeout"
     assert {run["status"] for run in deuz("runs", "list", "--json").document["runs"]} == {"queued"}
+
+
+def test_a_run_that_nobody_begins_is_told_while_it_is_waited_for(deuz: Deuz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On stderr with its queue, in JSON too; it is told of no run that began, and the waiting ends as before."""
+    monkeypatch.setattr(import_module("deuz_workers.cli.run"), "SILENCE_MS", 0)
+    silent = deuz("run", "greeter", "Hi", "--run-id", "r1", "--queue", "slow", "--timeout", "1", "--json")
+    assert (silent.code, silent.document["error"]["code"]) == (Exit.WAITING, "result_timeout")
+    assert silent.err.count("no worker has begun run r1") == 1
+    assert "deuz worker -Q slow" in silent.err
+    deuz("run", "greeter", "Hi", "--app", APP, "--in-process", "--key", "k")
+    assert deuz("run", "greeter", "Hi", "--key", "k", "--timeout", "1", "--json").err == ""
 
 
 def test_a_key_gives_the_run_that_is_there(deuz: Deuz) -> None:
