@@ -38,14 +38,19 @@ EARLY_MS = 2_000
 LATE_POLL_MS = (500, 900)
 
 
-class _OutsideBell:
+class OutsideBell:
     """People ring through the same broker as processes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.refused: set[str] = set()
+        """Runs that people last rang for when the queue was full: only a sweep looks for them, or people who ring again."""
 
     async def offer(self, bells: Sequence[Bell], *, spare: bool = False) -> tuple[Bell, ...]:
-        return () if self._world.only_sweeps else self._world.broker.offer(bells, spare=spare)
+        left = () if self._world.only_sweeps else self._world.broker.offer(bells, spare=spare)
+        self.refused -= {bell.run_id for bell in bells}
+        self.refused |= {bell.run_id for bell in left}
+        return left
 
     def leave(self, queues: Collection[str]) -> None:
         """They feed nothing."""
@@ -60,9 +65,8 @@ class People:
     def __init__(self, world: World, scenario: Scenario) -> None:
         self._world = world
         self._scenario = scenario
-        self._access = Access(
-            world.store, _OutsideBell(world), world.honest_leases, world.clock, signer=world.signer, ids=world.ids
-        )
+        self._bell = OutsideBell(world)
+        self._access = Access(world.store, self._bell, world.honest_leases, world.clock, signer=world.signer, ids=world.ids)
         self.crowd = Crowd(world, scenario, self._access.doorbell) if scenario.crowd else None
         self._poll_ms = world.chance.choice(POLLS_MS)
         self.cancelled: set[str] = set()
@@ -172,9 +176,13 @@ class People:
             await self._find_out(run_id)
         elif head.status == "suspended" and head.open_items and self._scenario.answers and self.crowd is None:
             await self._answer(run_id)
-        elif not world.sweeps and head.status != "running" and head.has_work:
+        elif not world.sweeps and head.has_work and (head.status != "running" or self._left_by_people(head)):
             await self.handle(run_id).ring()  # the queue was full, and what people left as a row nobody else finds
         return False
+
+    def _left_by_people(self, head: Head) -> bool:
+        """A swarm's own run reads `running` while it waits for tasks, and no step of it comes by that would find a note."""
+        return head.kind == "swarm" and head.run_id in self._bell.refused
 
     async def _retry_failed(self, run_id: str) -> bool:
         """Take it up again; False where its cause does not pass, which changes nothing."""
