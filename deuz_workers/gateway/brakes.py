@@ -7,13 +7,14 @@ from typing import cast
 
 from pydantic import BaseModel, Field
 
+from deuz_workers.app.operating import MOST_TEXT_CHARS
 from deuz_workers.core.brake import BrakeKind
 from deuz_workers.gateway.bodies import Body, Parameters, Text
 from deuz_workers.gateway.operation import Call, Operation
 
 
 class SayBrake(Body):
-    reason: Text | None = Field(None, max_length=2_000)
+    reason: Text | None = Field(None, max_length=MOST_TEXT_CHARS)
 
 
 class BrakesQuery(Parameters):

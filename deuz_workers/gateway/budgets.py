@@ -7,13 +7,12 @@ from dataclasses import asdict
 from pydantic import BaseModel, Field
 
 from deuz_workers.app import ledger
+from deuz_workers.app.operating import MOST_TEXT_CHARS
 from deuz_workers.core.shared_budget import DEFAULT_BUCKETS, Window
 from deuz_workers.core.usage import Budget
 from deuz_workers.gateway.bodies import MOST_TOKENS, Body, Id, Ms, Parameters, Text
 from deuz_workers.gateway.operation import Call, Operation
 from deuz_workers.ports.budgets import ScopeBalance
-
-MOST_REASON_CHARS = 2_000
 
 
 class WindowBody(Body):
@@ -31,11 +30,11 @@ class SetBudget(Body):
     window: WindowBody | None = None
     warn_at_percent: int | None = Field(None, ge=1, le=100)
     slices: int | None = Field(None, ge=0, le=ledger.MAX_SLICES)
-    reason: Text = Field("", max_length=MOST_REASON_CHARS)
+    reason: Text = Field("", max_length=MOST_TEXT_CHARS)
 
 
 class ReleaseHold(Body):
-    reason: Text = Field("", max_length=MOST_REASON_CHARS)
+    reason: Text = Field("", max_length=MOST_TEXT_CHARS)
 
 
 class UsageQuery(Parameters):
