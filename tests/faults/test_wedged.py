@@ -6,7 +6,7 @@ import pytest
 
 from deuz_workers.app.deuz import Deuz
 from tests.faults import wedged_agents
-from tests.workers.pool import Pool
+from tests.workers.pool import Pool, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -39,5 +39,5 @@ def test_a_child_whose_loop_is_blocked_is_replaced(pool: Pool, sticky: Deuz) -> 
     pool.go("gate")
     assert handle.result(30).status == "completed"
     assert worker.process.poll() is None
-    assert stuck not in worker.children
+    wait_until(lambda: stuck not in worker.children, "the end of the child, which its parent has to notice")
     sticky.close()
