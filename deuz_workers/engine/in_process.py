@@ -285,7 +285,7 @@ class InProcess:
                 self._refuse(name, report.error or DeuzError(f"run {name[1]!r} could not be driven"))
             case "nobody" | "other_build" | "unknown_run":
                 self._refuse(name, await self._misfit(name, report.end))
-            case "held_back":
+            case "held_back" | "young":
                 wanted.held_since_ms = None  # it is looked at again with everything else
             case "held":
                 await self._wait_for_holder(name, wanted)
