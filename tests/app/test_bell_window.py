@@ -92,11 +92,16 @@ def test_a_queue_is_never_longer_than_its_window(redis_url: str, broker_url: str
     context = multiprocessing.get_context("spawn")
     producers = [context.Process(target=produce, args=(broker_url, number)) for number in range(PRODUCERS)]
     with watched(redis_url) as seen:
-        for one in (*producers, *takers):
-            one.start()
         for producer in producers:
-            producer.join()
+            producer.start()
         with redis.Redis.from_url(redis_url) as client:
+            until = time.monotonic() + 60
+            while waiting(client) < WINDOW:
+                assert time.monotonic() < until
+            for taker in takers:
+                taker.start()
+            for producer in producers:
+                producer.join()
             until = time.monotonic() + 20
             while waiting(client):
                 assert time.monotonic() < until
