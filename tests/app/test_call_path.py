@@ -12,6 +12,7 @@ import pytest
 
 from deuz_workers import Agent, MockModel, client_tool, resume_agent, run_agent, tool
 from deuz_workers.errors import ModelRequestError
+from deuz_workers.leases import memory_leases
 from deuz_workers.providers.script import ScriptedReply, call, calls, raw_call, reply
 from deuz_workers.testing.crashing_store import CrashingStore, ProcessDied
 from tests.app.world import World
@@ -63,7 +64,7 @@ async def test_a_call_with_an_outcome_is_answered_from_it(world: World) -> None:
         await run_agent(made(), "go", store=world.store, run_id="r")
     assert asked == ["predicate", "work"]
     dies.clear()
-    result = await resume_agent(made(), "r", store=world.store)
+    result = await resume_agent(made(), "r", store=world.store, leases=memory_leases())
     assert (result.status, asked) == ("completed", ["predicate", "work"])
 
 

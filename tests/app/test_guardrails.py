@@ -22,6 +22,7 @@ from deuz_workers import (
     tool,
 )
 from deuz_workers.core.messages import ToolResultPart
+from deuz_workers.leases import memory_leases
 from deuz_workers.providers.script import Entry, attempts, call, calls
 from deuz_workers.testing.crashing_store import ProcessDied
 from tests.app.world import World
@@ -191,7 +192,7 @@ async def test_the_input_is_looked_at_again_behind_a_stop_for_reconciliation(wor
     dies.clear()
     second = made(newer)
     given: dict[str, Any] = {word: ["c"] if word.startswith("retry") else {"c": "paid"}}
-    result = await resume_agent(second, "r", store=world.store, **given)
+    result = await resume_agent(second, "r", store=world.store, leases=memory_leases(), **given)
     assert (asked, result_of_call(result).text) == ([1, 3], "paid")
     if newer is no:
         assert (result.status, result.reason, model_of(second).requests) == ("stopped", "guardrail:input", ())

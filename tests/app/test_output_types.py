@@ -21,6 +21,7 @@ from deuz_workers import (
     run_agent,
     tool,
 )
+from deuz_workers.leases import memory_leases
 from deuz_workers.ports.model import ModelRequest
 from deuz_workers.providers.script import Entry, attempts, call, calls, reply
 from deuz_workers.testing.crashing_store import ProcessDied
@@ -280,7 +281,7 @@ async def test_an_attempt_counts_before_its_request_leaves(world: World) -> None
         await run_agent(made(), "go", store=world.store, run_id="r")
     checkpoint = (await world.process().aio.handle("r").envelope()).checkpoint
     assert (checkpoint.step, checkpoint.output_attempts) == (2, 1)
-    result = await resume_agent(made(), "r", store=world.store)
+    result = await resume_agent(made(), "r", store=world.store, leases=memory_leases())
     assert (result.status, result.steps) == ("completed", 2)
     assert (await world.process().aio.handle("r").envelope()).checkpoint.output_attempts == 1
 
@@ -345,9 +346,9 @@ async def test_a_changed_output_type_is_another_binding(world: World) -> None:
 
     with pytest.raises(ProcessDied):
         await run_agent(agent("seen", attempts(dies, GOOD)), "go", store=world.store, run_id="r")
-    result = await resume_agent(agent("seen", GOOD, output=Point), "r", store=world.store)
+    result = await resume_agent(agent("seen", GOOD, output=Point), "r", store=world.store, leases=memory_leases())
     assert (result.status, (result.error or {})["code"]) == ("failed", "binding_changed")
-    assert (await resume_agent(agent("seen", GOOD), "r", store=world.store)).output == INVOICE
+    assert (await resume_agent(agent("seen", GOOD), "r", store=world.store, leases=memory_leases())).output == INVOICE
 
 
 async def test_an_answer_that_says_nothing_is_asked_for_again(world: World) -> None:

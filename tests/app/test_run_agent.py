@@ -207,7 +207,7 @@ async def test_a_store_that_fails_is_a_failed_result_and_a_resume_goes_on(world:
     loaded = await world.loaded("r")
     assert (loaded.head.status, loaded.head.revision, len(loaded.messages)) == ("running", 1, 1)
     await world.later(60_000)
-    assert (await resume_agent(agent("done"), "r", store=world.store)).status == "completed"
+    assert (await resume_agent(agent("done"), "r", store=world.store, leases=memory_leases())).status == "completed"
     assert (await world.head("r")).revision > 1
 
 

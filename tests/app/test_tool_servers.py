@@ -279,7 +279,6 @@ async def test_connections_of_a_run_end_with_it(memory: World, monkeypatch: pyte
 
         async def charge(**given: Any) -> str:
             await app.aio.handle("r").cancel("enough")
-            await asyncio.sleep(30)
             return ""
 
         server.add("charge", charge)
