@@ -37,7 +37,7 @@ from deuz_workers.ports.store import NewRun, When
 from deuz_workers.ports.tool import Tool, ToolContext
 from deuz_workers.ports.verify import Verify, VerifyContext
 from deuz_workers.store.sql_store import SqlStore
-from deuz_workers.store.sqlite import SqliteDialect
+from deuz_workers.testing.migrated_sqlite import MigratedSqlite
 from deuz_workers.tools.threads import THREADS
 
 SCOPE = "simulation"
@@ -79,7 +79,7 @@ class Simulation:
         leases: LeaseProvider | None = None,
     ) -> None:
         self.clock = VirtualClock()
-        self.store = SqlStore(SqliteDialect(None, clock=self.clock), ttl_ms=ttl_ms)
+        self.store = SqlStore(MigratedSqlite(clock=self.clock), ttl_ms=ttl_ms)
         self.leases: LeaseProvider = leases or SqliteLeases(":memory:", clock=self.clock)
         self.ids = SystemIds(self.clock)
         self.agents = agents

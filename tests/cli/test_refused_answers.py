@@ -48,7 +48,7 @@ class Office:
         key = ProducerKey.model_validate(
             {"id": "office", "secret": SECRET, "scopes": ["*"], "agents": ["*"], "doors": ["answer", "reconcile"]}
         )
-        self.settings = Settings(database_url=url, approval_secret="s" * 32, producer_keys=(key,))
+        self.settings = Settings(database_url=url, approval_secret="s" * 32, producer_keys=(key,), lease_ttl_ms=1_000)
 
     def app(self) -> Application:
         @tool(needs_approval=lambda arguments: arguments["n"] > 1)

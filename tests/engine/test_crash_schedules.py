@@ -112,10 +112,16 @@ SCRIPTS = st.lists(
 ).map(tuple)
 
 
-@pytest.mark.timeout(400)  # a thousand schedules take a minute on an idle machine
-@settings(max_examples=1_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PARTS = 5
+"""So that several test processes share a thousand schedules, which take more than a minute."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@settings(max_examples=1_000 // PARTS, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCRIPTS, st.frozensets(st.integers(0, 60), max_size=5))
-def test_deaths_change_nothing_but_how_long_it_takes(script: tuple[tuple[str, ...], ...], deaths: frozenset[int]) -> None:
+def test_deaths_change_nothing_but_how_long_it_takes(
+    part: int, script: tuple[tuple[str, ...], ...], deaths: frozenset[int]
+) -> None:
     """Up to five deaths, before and after any commit and effect: the same final envelope, no unsafe effect twice."""
     quiet, _, calm = asyncio.run(play(script, frozenset()))
     run, board, simulation = asyncio.run(play(script, deaths))

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 from deuz_workers.ports.runtime import Clock
 from deuz_workers.store.dialect import Dialect
-from deuz_workers.store.migrations import Migration, load_migrations
-from deuz_workers.store.sqlite import SqliteDialect
-from deuz_workers.store.sqlite_connection import SqliteConnection
-from deuz_workers.store.sqlite_schema import apply
-from deuz_workers.store.statements import load_statements
+from deuz_workers.store.migrations import Migration
+from deuz_workers.testing.migrated_sqlite import MigratedSqlite
 from deuz_workers.testing.virtual.witness import Witness
 
 
@@ -56,20 +52,11 @@ class Settled:
         await self._database.close()
 
 
-@cache
-def _migrated() -> SqliteConnection:
-    """A database without a row; migrating one takes as long as a tenth of a schedule."""
-    connection = SqliteConnection(":memory:", load_statements("sqlite"), synchronous="normal")
-    apply(connection, load_migrations("sqlite"))
-    return connection
-
-
-class WatchedSqlite(SqliteDialect):
+class WatchedSqlite(MigratedSqlite):
     """In memory, under the clock of a schedule."""
 
     def __init__(self, clock: Clock, witness: Witness) -> None:
-        super().__init__(None, clock=clock)
-        self._of_this_process().connection.copy(_migrated())
+        super().__init__(clock=clock)
         self._witness = witness
 
     async def fetch(
