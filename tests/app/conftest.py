@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from deuz_workers.store import open_store
+from deuz_workers.store.sql_store import SqlStore
+from deuz_workers.testing.migrated_sqlite import MigratedSqlite
 from tests.app.world import World
 
 
@@ -37,6 +39,6 @@ async def world(store_url: str) -> AsyncGenerator[World]:
 @pytest.fixture
 async def memory() -> AsyncGenerator[World]:
     """For what no store can change."""
-    world = World("sqlite://:memory:", open_store("sqlite://:memory:"))
+    world = World("sqlite://:memory:", SqlStore(MigratedSqlite()))
     yield world
     await world.close()
